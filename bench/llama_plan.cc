@@ -67,7 +67,7 @@ std::string lists(const LlamaSize& size) {
     const std::vector<schedule::PipelineAction> actions = schedule::interleaved(
         {.stages = size.pp, .microbatches = size.microbatches, .chunks = size.chunks}, stage);
     for (const schedule::PipelineAction& action : actions) {
-      back += action.direction == schedule::Direction::backward ? " 1" : " 0";
+      back += action.pass == schedule::Pass::backward ? " 1" : " 0";
       chunk += fmt::format(" {}", action.chunk);
       microbatch += fmt::format(" {}", action.microbatch);
     }

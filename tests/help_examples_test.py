@@ -3,9 +3,11 @@
 
 Each command has a temporary folder of its own with the files that the examples name, and its
 examples run there in order, in bash, so that one may read what an earlier one wrote. All must end
-with exit code 0. Examples that need a program that is not installed (fish, mpirun) are skipped.
+with exit code 0. Examples that need a program that is not installed (fish, mpirun, the Python
+package) are skipped.
 """
 
+import json
 import os
 import re
 import shutil
@@ -41,6 +43,10 @@ def missing_program(command):
         return None if shutil.which("fish") else "fish"
     if "--backend mpi" in command:
         return None if shutil.which("mpirun") else "mpirun"
+    if command.startswith("shiplap record"):
+        found = subprocess.run([os.environ.get("SHIPLAP_PYTHON", "python3"), "-c",
+                                "import shiplap, torch"], capture_output=True, check=False)
+        return "Python package of shiplap, with torch" if found.returncode else None
     return None
 
 
@@ -52,7 +58,18 @@ def prepare(program, folder):
     shiplap("simulate", "--strategy", "hybrid", "--ranks", "8", "--plan", "step.plan")
     shiplap("export", "step.plan", "-o", "step.json")
     shiplap("dispatch", "--ranks", "4", "-o", "metadata.json")
+    healthy = ROOT / "data/hung_jobs/real/healthy"
+    written = json.loads((healthy / "answer.json").read_text())["dumped_at_ns"]
+    (folder / "dumps").mkdir()
+    for rank, dump in enumerate(sorted((healthy / "dumps").iterdir())):
+        for copy in (folder / "dumps" / dump.name, folder / f"nccl_trace_rank_{rank}"):
+            shutil.copy(dump, copy)
+            os.utime(copy, ns=(written[dump.name], written[dump.name]))
+    for name in ("ras_1.txt", "ras_2.txt"):
+        shutil.copy(ROOT / "data/hung_jobs/ncclras/running.txt", folder / name)
     shutil.copy(ROOT / "examples/dispatch/lengths.txt", folder)
+    shutil.copy(ROOT / "examples/layouts/llama3-70b.sh", folder / "train.sh")
+    shutil.copy(ROOT / "examples/record/train.py", folder)
     shutil.copy(ROOT / "tests/golden/formats/schedule-torch-2.15.csv", folder / "schedule.csv")
 
 

@@ -192,7 +192,7 @@ class Tidy(unittest.TestCase):
 
     def test_a_page_that_nothing_uses(self):
         self.refuses({"docs/diagnostics/D002.md": "# D002: something else\n"},
-                     "D002.md:1: nothing in src/ or python/bindings/ gives D002")
+                     "D002.md:1: nothing in src/ or python/ gives D002")
 
     def test_a_page_without_its_title(self):
         self.refuses({"docs/diagnostics/D001.md": "# Something is wrong\n"},

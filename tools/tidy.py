@@ -13,13 +13,13 @@ from pathlib import Path
 # The tree of modules, from the bottom up. Modules of one row do not know each other.
 ROWS = [
     ["base"],
-    ["hardware", "workload", "trace"],
+    ["hardware", "workload", "trace", "dump"],
     ["engine", "comm", "kernels"],
     ["plan"],
     ["cost"],
-    ["schedule", "sim"],
-    ["strategy", "dispatch", "overlap"],
-    ["check", "run"],
+    ["schedule", "sim", "layout"],
+    ["strategy", "step", "dispatch", "overlap"],
+    ["check", "run", "postmortem"],
     ["predict", "search", "compare", "report"],
     ["cli"],
 ]
@@ -27,7 +27,7 @@ ALSO_ALLOWED = {("search", "predict")}
 FORBIDDEN = {
     ("run", "sim"): "interpreters of plans do not know each other",
     **{(planner, below): "planners give plans and never act"
-       for planner in ("strategy", "dispatch", "overlap") for below in ("comm", "kernels")},
+       for planner in ("strategy", "step", "dispatch", "overlap") for below in ("comm", "kernels")},
 }
 LEVEL = {module: level for level, row in enumerate(ROWS) for module in row}
 
@@ -52,8 +52,9 @@ BANNED = [
     (r"\bs?rand\(|\brandom_device\b|\bdefault_random_engine\b",
      "take a seeded Random from base/", []),
     (r"_clock::now|\bgettimeofday\(|\bclock_gettime\(|\btime\((?:nullptr|NULL|0)\)",
-     "only what runs on real ranks, the progress bar and benchmarks may read a wall clock",
-     ["src/shiplap/comm/", "src/shiplap/run/", "src/shiplap/base/progress.cc", "bench/",
+     "only what runs on real ranks, progress, cancellation and benchmarks may read a wall clock",
+     ["src/shiplap/comm/", "src/shiplap/run/", "src/shiplap/base/cancellation.cc",
+      "src/shiplap/base/progress.cc", "bench/",
       "python/bindings/jax/", "tests/simulation/syscalls.cc"]),
     (r"\([^()]*\bbool \w+[^()]*\bbool \w+[^()]*\)",
      "two flags in one signature; use an enum or a struct", []),
@@ -272,9 +273,9 @@ def check_diagnostics(files, modules):
         page = re.fullmatch(r"docs/diagnostics/(D\d{3})\.md", file.path)
         if page:
             pages[page[1]] = file
-        elif file.is_cpp and (file.path.startswith("python/bindings/") or
-                              file.module and not file.is_test):
-            for match in CODE.finditer(file.code):
+        elif file.path.startswith("python/shiplap/") or file.is_cpp and (
+                file.path.startswith("python/bindings/") or file.module and not file.is_test):
+            for match in CODE.finditer(file.code or file.text):
                 used.setdefault(match[1], file.found(match.start(), ""))
         if file.path.endswith("_test.cc") or re.match(
                 r"tests/golden/.*\.txt$|python/tests/(test_|workers/).*\.py$", file.path):
@@ -287,7 +288,7 @@ def check_diagnostics(files, modules):
                                "python/tests/test_*.py)")
     for code, file in pages.items():
         if code not in used:
-            yield file.path, 1, f"nothing in src/ or python/bindings/ gives {code}"
+            yield file.path, 1, f"nothing in src/ or python/ gives {code}"
         if not file.text.startswith(f"# {code}: "):
             yield file.path, 1, f"must begin with '# {code}: ' and a title"
 
@@ -314,6 +315,8 @@ PRIVATE_WORDS_ALLOWED = [
     ("size_of_all", "python/bindings/jax/handlers.cc", "an attribute in stored JAX programs"),
     *[("circle", path, "an element of SVG")
       for path in ("examples/puzzles.ipynb", "src/shiplap/report/")],
+    *[("*_called", path, "finalize_called is a key of NCCL's JSON")
+      for path in ("src/shiplap/dump/nccl_ras", "data/hung_jobs/ncclras/", "fuzz/corpus/dump/")],
     *[(word, "tests/check/", "the oracle has its own words, as it shares no code with check")
       for word in ("Meeting", "Verdict", "own_*")],
 ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Keeps docs/dispatch, docs/overlap and the page on writing strategies honest: what they show is
-what there is. Run by ctest.
+"""Keeps docs/dispatch, docs/overlap, docs/seeds.md and the page on writing strategies honest: what
+they show is what there is. Run by ctest.
 
 - A ```cpp block that begins with `// file: PATH` is an excerpt of that file, line by line.
 - An ```output block begins with `# file: PATH`; the rest is an excerpt of that file. The examples'
@@ -105,7 +105,7 @@ def main():
     checks = all_text("tests/run/*.cc")
     diagnostics = all_text("docs/diagnostics/D[48]*.md")
     pages = [page for folder in FOLDERS for page in sorted(folder.rglob("*.md"))]
-    pages.append(ROOT / "docs" / "write-a-strategy.md")
+    pages += [ROOT / "docs" / name for name in ("seeds.md", "write-a-strategy.md")]
     found = []
     for page in pages:
         text = read(page)

@@ -18,9 +18,10 @@ def full_state_dict(model):
 
 
 def main():
+    layers = int(sys.argv[sys.argv.index("--layers") + 1]) if "--layers" in sys.argv else 4
     dist.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4))).cuda()
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(layers))).cuda()
     for layer in model:
         fully_shard(layer)
     fully_shard(model)

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/diagnostic.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
@@ -28,19 +29,62 @@ void bind_errors(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_check(nb::module_& m);
+void bind_postmortem(nb::module_& m);
 void bind_simulate(nb::module_& m);
 void bind_strategy(nb::module_& m);
 void bind_dispatch(nb::module_& m);
 void bind_jax(nb::module_& m);
 void bind_overlap(nb::module_& m);
 
-// Releases the GIL during the call.
-using Released = nb::call_guard<nb::gil_scoped_release>;
+// Raises KeyboardInterrupt, or what the handler of another signal raises, if a signal has arrived.
+// Python runs handlers on its main thread only.
+void raise_signals();
+
+// Releases the GIL during its lifetime. A signal ends the call.
+class LongCall {
+ private:
+  nb::gil_scoped_release released_;
+  CancellationScope scope_{raise_signals};
+};
+using Released = nb::call_guard<LongCall>;
+template <class Ask>
+decltype(auto) unlocked(const Ask& ask) {
+  const LongCall released;
+  return ask();
+}
+
+// For `__eq__`, with nb::is_operator(), so that another type can decide. Every type with `__eq__`
+// has a `__hash__` of what equal values have in common, or none.
+template <class T>
+bool equal(const T& a, const T& b) {
+  return a == b;
+}
 
 // Converts to Python's types: dict, list, str, int, float, bool, None.
 [[nodiscard]] nb::object to_python(const Json& json);
 // The inverse. Throws InputError D003 for a value that JSON cannot represent.
 [[nodiscard]] Json from_python(nb::handle value, int depth = 0);
+
+// An InputError that is also a Python exception: a rank out of range (IndexError), a key under
+// which nothing is stored (KeyError), a property without a value (AttributeError).
+class InputIndexError : public InputError {
+  using InputError::InputError;
+};
+class InputKeyError : public InputError {
+  using InputError::InputError;
+};
+class InputAttributeError : public InputError {
+  using InputError::InputError;
+};
+// Calls `ask`, and rethrows its InputError as another class.
+template <class As, class Ask>
+decltype(auto) rethrowing_as(const Ask& ask) {
+  try {
+    return ask();
+  } catch (const InputError& error) {
+    throw As(error.diagnostics());
+  }
+}
 
 // The Python exception for an InputError.
 [[nodiscard]] nb::object as_exception(const InputError& error);

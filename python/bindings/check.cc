@@ -86,7 +86,7 @@ std::string verdict_html(const CheckResult& verdict) {
 nb::object fixed(const CheckResult& verdict) {
   std::optional<check::Fix> found;
   {
-    const nb::gil_scoped_release released;
+    const LongCall released;
     found = check::fix(verdict.plan->plan, verdict.report(), verdict.checked.options);
   }
   if (!found) return nb::none();
@@ -160,7 +160,10 @@ void bind_check(nb::module_& m) {
           "Returns the plan with the smallest reordering that makes it sound, and a description of "
           "the change; None if swapping two operations does not fix it.")
       .def(
-          "to_dict", [](const CheckResult& v) { return to_python(report::check_json(v.checked)); },
+          "to_dict",
+          [](const CheckResult& v) {
+            return to_python(unlocked([&] { return report::check_json(v.checked); }));
+          },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.check/1``.")
       .def(
           "to_sarif",

@@ -18,7 +18,7 @@ dispatch::ArrivalMode parse_arrival(const std::string& word) {
 
 void check_rank(std::int64_t rank, int world_size) {
   if (rank >= 0 && rank < world_size) return;
-  throw InputError(
+  throw InputIndexError(
       Diagnostic{.code = "D400",
                  .what = fmt::format("there is no rank {}", rank),
                  .help = world_size == 0 ? "there are no ranks"

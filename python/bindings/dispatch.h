@@ -29,6 +29,22 @@ struct Dispatch {
 // Throws InputError D400 unless 0 <= rank < world_size.
 void check_rank(std::int64_t rank, int world_size);
 
+// A table in any of its forms: Metadata, DenseMetadata, NormalizedMetadata, shiplap.torch.Metadata,
+// or any object with the tensors dst_rank, dst_offset and seq_len. The only conversion: functions
+// that take a table call it. A Metadata is not copied. REQUIRES: the GIL is held, and `from` lives
+// while the result is used. Throws InputError D003, or the findings of validate.
+using SharedTable = std::shared_ptr<const dispatch::Metadata>;
+[[nodiscard]] SharedTable table_of(nb::handle from, const char* argument = "metadata");
+// A MetadataPair, or a sequence of two tables in any form. A reverse table of another program's
+// class has no `arrival`: it sums if the forward table has rows with several copies.
+[[nodiscard]] dispatch::MetadataPair pair_of(nb::handle from, const char* argument);
+[[nodiscard]] dispatch::MetadataPair pair_of(nb::handle forward, const char* forward_argument,
+                                             nb::handle reverse, const char* reverse_argument);
+
+// What is hashed of a value: equal for equal values.
+[[nodiscard]] nb::object hash_key(const dispatch::Metadata& metadata);
+[[nodiscard]] nb::object hash_key(const dispatch::MetadataPair& pair);
+
 // For __repr__: "4 ranks".
 [[nodiscard]] std::string ranks_text(int ranks);
 

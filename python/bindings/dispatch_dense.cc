@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -60,6 +61,20 @@ void for_each_field(Dense& dense, const Act& act) {
   if (dense.num_total_recv_tokens) {
     act("num_total_recv_tokens", *dense.num_total_recv_tokens, shapes.by_rank);
   }
+}
+
+template <class Dense>
+nb::object hash_key(const Dense& dense) {
+  nb::list key;
+  key.append(dense.world_size);
+  for_each_field(
+      dense, [&]<class T>(const char* field, const std::vector<T>& values, const Shape& /*shape*/) {
+        const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+        key.append(field);
+        key.append(std::hash<std::string_view>{}(
+            {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+      });
+  return nb::tuple(key);
 }
 
 // One field as a read-only array, since C++ has validated it. None if it is absent.
@@ -136,6 +151,146 @@ DenseMetadata dense_of(nb::handle dst_rank, nb::handle dst_offset, nb::handle se
         numbers_of(fields.num_total_recv_tokens, "num_total_recv_tokens", shapes.by_rank);
   }
   return dense;
+}
+
+// Tensors of torch may be on a GPU, or part of a graph.
+nb::object on_host(nb::handle tensor) {
+  if (!nb::hasattr(tensor, "detach")) return nb::borrow(tensor);
+  return tensor.attr("detach")().attr("cpu")();
+}
+
+nb::object attribute_or_none(nb::handle from, const char* name) {
+  return nb::hasattr(from, name) ? from.attr(name) : nb::none();
+}
+
+nb::object field_or_none(nb::handle from, const char* name) {
+  return nb::hasattr(from, name) ? on_host(from.attr(name)) : nb::none();
+}
+
+bool has_tensors(nb::handle from) {
+  return nb::hasattr(from, "dst_rank") && nb::hasattr(from, "dst_offset") &&
+         nb::hasattr(from, "seq_len");
+}
+
+// The row with the largest offset on a rank.
+struct LastRow {
+  std::int64_t offset = 0;
+  std::int64_t length = 0;
+};
+
+std::vector<LastRow> last_rows(const DenseMetadata& dense) {
+  const std::size_t copies = dense.max_cp > 0 ? at(dense.max_cp) : 1;
+  std::vector<LastRow> last(at(dense.world_size));
+  for (std::size_t k = 0; k < dense.dst_rank.size(); ++k) {
+    const std::int64_t to = dense.dst_rank[k];
+    const std::int64_t length = dense.seq_len[k / copies];
+    if (to < 0 || to >= dense.world_size || length <= 0) continue;
+    if (dense.dst_offset[k] >= last[at(to)].offset) last[at(to)] = {dense.dst_offset[k], length};
+  }
+  return last;
+}
+
+// Returns w > 1 if on every rank offsets in units of 1/w tokens end exactly where the tokens that
+// it receives end, which those of a table in bytes do; otherwise 1. A table in tokens may have
+// gaps, but seldom such ones.
+std::int64_t likely_row_bytes(const DenseMetadata& dense) {
+  const std::size_t world = at(dense.world_size);
+  const std::vector<LastRow> last = last_rows(dense);
+  std::int64_t width = 0;
+  for (std::size_t rank = 0; rank < world; ++rank) {
+    const std::int64_t received = dense.num_recv_tokens[rank * (world + 1) + world];
+    if (received < last[rank].length) return 1;
+    const std::int64_t before = received - last[rank].length;
+    if (before == 0 && last[rank].offset == 0) continue;
+    if (before == 0 || last[rank].offset % before != 0) return 1;
+    if (width != 0 && width != last[rank].offset / before) return 1;
+    width = last[rank].offset / before;
+  }
+  return std::max<std::int64_t>(width, 1);
+}
+
+void throw_if_in_bytes(const DenseMetadata& dense) {
+  if (dense.num_recv_tokens.empty()) return;
+  const std::int64_t width = likely_row_bytes(dense);
+  if (width == 1) return;
+  throw InputError(Diagnostic{
+      .code = "D415",
+      .where = {.operation = "dst_offset"},
+      .what = fmt::format(
+          "missing `offset_unit`: `dst_offset` seems to be in bytes, with {} per token", width),
+      .why = "then the rows end where the tokens end that num_recv_tokens counts",
+      .help = fmt::format("set offset_unit to \"bytes\" and row_bytes to {}, or offset_unit to "
+                          "\"tokens\"",
+                          width)});
+}
+
+[[noreturn]] void throw_wrong_unit(const std::string& what) {
+  throw InputError(Diagnostic{
+      .code = "D003",
+      .where = {.operation = "dst_offset"},
+      .what = what,
+      .help = "offset_unit is \"tokens\", or \"bytes\" with row_bytes, the bytes of a token"});
+}
+
+void divide_offsets(DenseMetadata& dense, nb::handle row_bytes) {
+  std::int64_t width = 0;
+  if (!nb::try_cast(row_bytes, width) || width < 1) {
+    throw_wrong_unit(fmt::format("offsets in bytes need row_bytes, found {}",
+                                 nb::cast<std::string>(nb::repr(row_bytes))));
+  }
+  for (std::size_t k = 0; k < dense.dst_offset.size(); ++k) {
+    if (dense.dst_rank[k] < 0) continue;  // padding
+    std::int64_t& offset = dense.dst_offset[k];
+    if (offset % width != 0) {
+      throw_wrong_unit(fmt::format("offset {} is not a multiple of row_bytes ({})", offset, width));
+    }
+    offset /= width;
+  }
+}
+
+void convert_offsets_to_tokens(DenseMetadata& dense, nb::handle from) {
+  const nb::object unit = attribute_or_none(from, "offset_unit");
+  if (unit.is_none()) {
+    throw_if_in_bytes(dense);
+    return;
+  }
+  const std::string word = nb::cast<std::string>(nb::str(unit));
+  if (word == "bytes") {
+    divide_offsets(dense, attribute_or_none(from, "row_bytes"));
+  } else if (word != "tokens") {
+    throw_wrong_unit(fmt::format("unknown offset_unit `{}`", word));
+  }
+}
+
+// The tensors of another program's class, by the names of their fields. `arrival` is used if the
+// class has no such field.
+DenseMetadata dense_of_attributes(nb::handle from, dispatch::ArrivalMode arrival) {
+  nb::object totals = field_or_none(from, "num_total_recv_tokens");
+  if (nb::isinstance<nb::int_>(totals)) totals = nb::none();
+  const nb::object given = attribute_or_none(from, "arrival");
+  DenseMetadata dense = dense_of(
+      on_host(from.attr("dst_rank")), on_host(from.attr("dst_offset")),
+      on_host(from.attr("seq_len")),
+      {.num_recv_tokens = field_or_none(from, "num_recv_tokens"),
+       .seq_recv_mask = field_or_none(from, "seq_recv_mask"),
+       .recv_seq_lens = field_or_none(from, "recv_seq_lens"),
+       .num_seqs = field_or_none(from, "num_seqs"),
+       .num_total_recv_tokens = totals},
+      given.is_none() ? std::string(dispatch::name(arrival)) : nb::cast<std::string>(given));
+  convert_offsets_to_tokens(dense, from);
+  return dense;
+}
+
+bool has_rows_with_several_copies(const dispatch::Metadata& table) {
+  for (int rank = 0; rank < table.world_size(); ++rank) {
+    for (std::uint32_t i = 0; i < table.num_seqs(rank); ++i) {
+      const auto copies = table.row(rank, i).copies;
+      if (std::ranges::count_if(copies, [](const auto& copy) { return copy.rank >= 0; }) > 1) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 void throw_if_wrong(const DenseMetadata& dense) {
@@ -265,8 +420,8 @@ void bind_fields(nb::class_<Dense>& type, const char* name) {
             return dict;
           },
           nb::sig("def to_dict(self) -> dict[str, Any]"))
-      .def("__eq__", [](const Dense& a, const Dense& b) { return a == b; })
-      .def("__eq__", [](const Dense&, nb::handle) { return false; })
+      .def("__eq__", &equal<Dense>, nb::is_operator())
+      .def("__hash__", [](const Dense& value) { return nb::hash(hash_key(value)); })
       .def("__repr__", [name](const Dense& d) {
         return fmt::format("<{}: {}, up to {} rows{}>", name, ranks_text(d.world_size), d.max_seqs,
                            d.max_cp > 0 ? fmt::format(", {} copies", d.max_cp) : "");
@@ -274,11 +429,12 @@ void bind_fields(nb::class_<Dense>& type, const char* name) {
 }
 
 // The tensors of a table as writable arrays, which own their memory.
-nb::dict owned_arrays(const dispatch::Metadata& metadata) {
+nb::dict owned_arrays(nb::object metadata) {
+  const SharedTable table = table_of(metadata);
   auto kept = std::make_unique<DenseMetadata>();
   {
-    const nb::gil_scoped_release released;
-    *kept = dispatch::to_dense(metadata);
+    const LongCall released;
+    *kept = dispatch::to_dense(*table);
   }
   DenseMetadata& dense = *kept;
   const nb::capsule owner(kept.get(), [](void* memory) noexcept {
@@ -293,6 +449,66 @@ nb::dict owned_arrays(const dispatch::Metadata& metadata) {
 }
 
 }  // namespace
+
+SharedTable table_of(nb::handle from, const char* argument) {
+  using dispatch::Metadata;
+  if (nb::isinstance<Metadata>(from)) {
+    return {std::shared_ptr<void>(), &nb::cast<const Metadata&>(from)};
+  }
+  if (nb::isinstance<DenseMetadata>(from)) {
+    return std::make_shared<const Metadata>(nb::cast<const DenseMetadata&>(from));
+  }
+  if (nb::isinstance<NormalizedMetadata>(from)) {
+    return std::make_shared<const Metadata>(nb::cast<const NormalizedMetadata&>(from));
+  }
+  if (nb::hasattr(from, "to_dispatch")) {
+    const nb::object table = from.attr("to_dispatch")();
+    if (nb::isinstance<Metadata>(table)) {
+      return std::make_shared<const Metadata>(nb::cast<const Metadata&>(table));
+    }
+  }
+  if (has_tensors(from)) {
+    return std::make_shared<const Metadata>(
+        dense_of_attributes(from, dispatch::ArrivalMode::placed));
+  }
+  throw InputError(Diagnostic{
+      .code = "D003",
+      .where = {.flag = argument},
+      .what = fmt::format("expected a table, found {}",
+                          nb::cast<std::string>(from.type().attr("__name__"))),
+      .help = "Metadata, DenseMetadata, NormalizedMetadata, shiplap.torch.Metadata, or an object "
+              "with dst_rank, dst_offset and seq_len"});
+}
+
+dispatch::MetadataPair pair_of(nb::handle from, const char* argument) {
+  if (nb::isinstance<dispatch::MetadataPair>(from)) {
+    return nb::cast<const dispatch::MetadataPair&>(from);
+  }
+  if (!nb::isinstance<nb::sequence>(from) || nb::len(from) != 2) {
+    throw InputError(
+        Diagnostic{.code = "D003",
+                   .where = {.flag = argument},
+                   .what = fmt::format("expected two tables, found {}",
+                                       nb::cast<std::string>(from.type().attr("__name__"))),
+                   .help = "a MetadataPair, or (forward, reverse)"});
+  }
+  const nb::object forward = from[0];
+  const nb::object reverse = from[1];
+  return pair_of(forward, argument, reverse, argument);
+}
+
+dispatch::MetadataPair pair_of(nb::handle forward, const char* forward_argument, nb::handle reverse,
+                               const char* reverse_argument) {
+  dispatch::Metadata there = *table_of(forward, forward_argument);
+  // Gradients of copies that were placed would overwrite each other.
+  if (has_tensors(reverse) && attribute_or_none(reverse, "arrival").is_none() &&
+      !nb::hasattr(reverse, "to_dispatch") && has_rows_with_several_copies(there)) {
+    return {
+        .forward = std::move(there),
+        .reverse = dispatch::Metadata(dense_of_attributes(reverse, dispatch::ArrivalMode::summed))};
+  }
+  return {.forward = std::move(there), .reverse = *table_of(reverse, reverse_argument)};
+}
 
 void bind_dispatch_dense(nb::module_& m) {
   bind_slice<DenseMetadata::Slice>(m, "MetadataSlice");
@@ -339,13 +555,24 @@ Padding has rank -1, offset 0 and length 0. Arrays are views of the object, with
   m.def("normalize_dtype", &dispatch::normalize_dtype, "dense"_a, Released(),
         "Converts to int32 ranks, uint32 offsets and lengths, uint64 counts. Raises InputError if "
         "a value does not fit.");
-  m.def("to_dense", &dispatch::to_dense, "metadata"_a,
-        "max_elements"_a = dispatch::kMaxDenseElements, Released(),
-        "Converts to padded tensors. Raises InputError above ``max_elements`` elements.");
-  m.def("to_sparse", &dispatch::to_sparse, "dense"_a, Released(),
-        "Converts padded tensors to a table. Raises InputError if they are inconsistent.");
+  m.def(
+      "to_dense",
+      [](nb::object metadata, std::int64_t max_elements) {
+        const SharedTable table = table_of(metadata);
+        const LongCall released;
+        return dispatch::to_dense(*table, max_elements);
+      },
+      "metadata"_a, "max_elements"_a = dispatch::kMaxDenseElements,
+      nb::sig(fmt::format("def to_dense(metadata: Any, max_elements: int = {}) -> DenseMetadata",
+                          dispatch::kMaxDenseElements)
+                  .c_str()),
+      "Converts to padded tensors. Raises InputError above ``max_elements`` elements.");
+  m.def(
+      "to_sparse", [](nb::object from) { return *table_of(from, "dense"); }, "dense"_a,
+      nb::sig("def to_sparse(dense: Any) -> Metadata"),
+      "Converts padded tensors to a table. Raises InputError if they are inconsistent.");
   m.def("_dense_arrays", &owned_arrays, "metadata"_a,
-        nb::sig("def _dense_arrays(metadata: Metadata) -> dict[str, Any]"));
+        nb::sig("def _dense_arrays(metadata: Any) -> dict[str, Any]"));
 }
 
 }  // namespace shiplap::python

@@ -151,12 +151,14 @@ void check_same(const Buffers& input, const Buffers& output) {
   }
 }
 
-nb::object orchestrate(nb::object tensor, nb::object output_tensor, const Metadata& metadata) {
+nb::object orchestrate(nb::object tensor, nb::object output_tensor, nb::object table) {
+  const SharedTable shared = table_of(table);
+  const Metadata& metadata = *shared;
   const Buffers input(tensor, "tensor", metadata.world_size());
   Buffers output(output_tensor, "output_tensor", metadata.world_size());
   check_same(input, output);
   output.make_writable(output_tensor);
-  const nb::gil_scoped_release released;
+  const LongCall released;
   dispatch::orchestrate_simulate(input.as<std::byte>(), output.writable<std::byte>(), metadata,
                                  static_cast<std::int64_t>(input.row_bytes()));
   const nb::gil_scoped_acquire acquired;
@@ -222,13 +224,15 @@ Summing summing_of(nb::dlpack::dtype type) {
                 "float16, bfloat16, float32, float64, int32 or int64");
 }
 
-nb::object sum(nb::object tensor, nb::object output_tensor, const Metadata& metadata) {
+nb::object sum(nb::object tensor, nb::object output_tensor, nb::object table) {
+  const SharedTable shared = table_of(table);
+  const Metadata& metadata = *shared;
   const Buffers input(tensor, "tensor", metadata.world_size());
   Buffers output(output_tensor, "output_tensor", metadata.world_size());
   check_same(input, output);
   output.make_writable(output_tensor);
   const Summing add = summing_of(input.type());
-  const nb::gil_scoped_release released;
+  const LongCall released;
   add(input, output, metadata, static_cast<std::int64_t>(input.row_elements()));
   const nb::gil_scoped_acquire acquired;
   return output_tensor;
@@ -275,8 +279,16 @@ level; no level contains an output row twice.
   add("level_ends", &ExchangeIndices::level_ends);
   add("level_rows", &ExchangeIndices::level_rows);
   add("level_arrivals", &ExchangeIndices::level_arrivals);
-  m.def("exchange_indices", &dispatch::exchange_indices, "metadata"_a, "rank"_a, Released(),
-        "Returns the index arrays of one rank's exchange, for gather and scatter.");
+  m.def(
+      "exchange_indices",
+      [](nb::object metadata, int rank) {
+        const SharedTable table = table_of(metadata);
+        const LongCall released;
+        return dispatch::exchange_indices(*table, rank);
+      },
+      "metadata"_a, "rank"_a,
+      nb::sig("def exchange_indices(metadata: Any, rank: int) -> ExchangeIndices"),
+      "Returns the index arrays of one rank's exchange, for gather and scatter.");
 }
 
 // ---- exceptions raised from Python code
@@ -314,7 +326,7 @@ void compare(const std::vector<std::string>& names, nb::object hashes,
 
 void bind_dispatch_exchange(nb::module_& m) {
   m.def("orchestrate_simulate", &orchestrate, "tensor"_a, "output_tensor"_a, "metadata"_a,
-        nb::sig("def orchestrate_simulate(tensor: Any, output_tensor: Any, metadata: Metadata) -> "
+        nb::sig("def orchestrate_simulate(tensor: Any, output_tensor: Any, metadata: Any) -> "
                 "Any"),
         R"(The reference implementation: copies every row to all its destinations.
 
@@ -328,7 +340,7 @@ output is written to where it is. It does not send, sum, or check: the last one 
 [[5.0], [3.0]])");
   m.def(
       "sum_simulate", &sum, "tensor"_a, "output_tensor"_a, "metadata"_a,
-      nb::sig("def sum_simulate(tensor: Any, output_tensor: Any, metadata: Metadata) -> Any"),
+      nb::sig("def sum_simulate(tensor: Any, output_tensor: Any, metadata: Any) -> Any"),
       "The reverse direction of keys and values: adds every row to its destinations, in the order "
       "of ranks, then rows. The output starts at zero.");
   bind_indices(m);

@@ -68,6 +68,17 @@ nb::list lists_of(const Layout& layout) {
   return all;
 }
 
+nb::object hash_key(const Layout& layout) {
+  nb::list key;
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    key.append(layout.of(rank).size());
+    for (const Segment& s : layout.of(rank)) {
+      key.append(nb::make_tuple(s.document, s.begin, s.length));
+    }
+  }
+  return nb::tuple(key);
+}
+
 void bind_layout(nb::module_& m) {
   nb::class_<Segment>(m, "Segment", "Consecutive tokens of a document.")
       .def(
@@ -80,8 +91,7 @@ void bind_layout(nb::module_& m) {
       .def_ro("begin", &Segment::begin, "In the document.")
       .def_ro("length", &Segment::length)
       .def_prop_ro("end", &Segment::end)
-      .def("__eq__", [](const Segment& a, const Segment& b) { return a == b; })
-      .def("__eq__", [](const Segment&, nb::handle) { return false; })
+      .def("__eq__", &equal<Segment>, nb::is_operator())
       .def("__hash__",
            [](const Segment& s) { return nb::hash(nb::make_tuple(s.document, s.begin, s.length)); })
       .def("__repr__", &text_of);
@@ -135,8 +145,8 @@ void bind_layout(nb::module_& m) {
           },
           nb::sig("def to_dict(self) -> dict[str, Any]"))
       .def("__len__", &Layout::world_size)
-      .def("__eq__", [](const Layout& a, const Layout& b) { return a == b; })
-      .def("__eq__", [](const Layout&, nb::handle) { return false; })
+      .def("__eq__", &equal<Layout>, nb::is_operator())
+      .def("__hash__", [](const Layout& value) { return nb::hash(hash_key(value)); })
       .def(
           "__getstate__", [](const Layout& l) { return lists_of(l); },
           nb::sig("def __getstate__(self) -> list[Any]"))
@@ -165,11 +175,16 @@ void bind_layout(nb::module_& m) {
             return dict;
           },
           nb::sig("def to_dict(self) -> dict[str, Any]"))
-      .def("__eq__",
-           [](const Routing& a, const Routing& b) {
-             return a.home == b.home && a.attention == b.attention;
+      .def(
+          "__eq__",
+          [](const Routing& a, const Routing& b) {
+            return a.home == b.home && a.attention == b.attention;
+          },
+          nb::is_operator())
+      .def("__hash__",
+           [](const Routing& r) {
+             return nb::hash(nb::make_tuple(hash_key(r.home), hash_key(r.attention)));
            })
-      .def("__eq__", [](const Routing&, nb::handle) { return false; })
       .def(
           "__getstate__", [](const Routing& r) { return nb::make_tuple(r.home, r.attention); },
           nb::sig("def __getstate__(self) -> tuple[Layout, Layout]"))
@@ -194,7 +209,7 @@ void bind_dispatch_layout(nb::module_& m) {
       [](int world_size, int num_seqs, std::uint32_t total_len, std::uint64_t seed) {
         std::vector<std::uint32_t> flat;
         {
-          const nb::gil_scoped_release released;
+          const LongCall released;
           const auto lengths = dispatch::gen_seq_lens(
               {.world_size = world_size, .num_seqs = num_seqs, .total_len = total_len}, seed);
           for (const auto& rank : lengths) flat.insert(flat.end(), rank.begin(), rank.end());
@@ -217,7 +232,7 @@ of uint32, (world_size, num_seqs).
       [](nb::object lengths, int world_size) {
         const Integers<std::uint32_t> numbers(lengths, "lengths");
         const auto values = numbers.with_dimensions(1).values();
-        const nb::gil_scoped_release released;
+        const LongCall released;
         return dispatch::pack_documents(values, world_size);
       },
       "lengths"_a, "world_size"_a,
@@ -240,7 +255,7 @@ Segment(document=0, begin=4, length=2))");
         }
         const std::span<const int> degrees =
             given ? given->with_dimensions(1).values() : std::span<const int>(same);
-        const nb::gil_scoped_release released;
+        const LongCall released;
         return dispatch::cut_documents(values, degrees);
       },
       "lengths"_a, "cp_degree"_a,
@@ -253,7 +268,7 @@ Segment(document=0, begin=4, length=2))");
       "assign_randomly",
       [](nb::object items, int world_size, std::uint64_t seed) {
         const std::vector<Segment> segments = segments_of(items);
-        const nb::gil_scoped_release released;
+        const LongCall released;
         return dispatch::assign_randomly(segments, world_size, seed);
       },
       "items"_a, "world_size"_a, "seed"_a = 0,

@@ -101,6 +101,26 @@ std::string describe(const Metadata& metadata) {
                      metadata.rows(), metadata.copies(), dispatch::name(metadata.arrival()));
 }
 
+// One of the padded tensors; computed anew each time.
+auto dense_field(const char* name) {
+  return [name](const Metadata& table) -> nb::object {
+    const nb::object dense = nb::cast(dispatch::to_dense(table));
+    return dense.attr(name);
+  };
+}
+
+void bind_dense_fields(nb::class_<Metadata>& table) {
+  const auto add = [&](const char* name, const char* doc) {
+    table.def_prop_ro(name, dense_field(name),
+                      nb::sig(fmt::format("def {}(self) -> Any", name).c_str()), doc);
+  };
+  add("dst_rank", "As in ``to_dense()``: the destination of each row or copy; -1 is none.");
+  add("dst_offset", "As in ``to_dense()``: the offset at the destination, in tokens.");
+  add("seq_len", "As in ``to_dense()``: the tokens of each row.");
+  add("seq_recv_mask", "As in ``to_dense()``: whether a copy has a destination; None in 2-D.");
+  add("recv_seq_lens", "As in ``to_dense()``: the lengths of the received rows, by offset.");
+}
+
 void bind_parts(nb::module_& m) {
   nb::class_<Copy>(m, "Copy", "One destination of a row.")
       .def(
@@ -111,8 +131,7 @@ void bind_parts(nb::module_& m) {
           "rank"_a = -1, "offset"_a = 0)
       .def_ro("rank", &Copy::rank, "-1: none.")
       .def_ro("offset", &Copy::offset, "The offset in the buffer of that rank, in tokens.")
-      .def("__eq__", [](const Copy& a, const Copy& b) { return a == b; })
-      .def("__eq__", [](const Copy&, nb::handle) { return false; })
+      .def("__eq__", &equal<Copy>, nb::is_operator())
       .def("__hash__", [](const Copy& c) { return nb::hash(nb::make_tuple(c.rank, c.offset)); })
       .def("__repr__",
            [](const Copy& c) { return fmt::format("Copy(rank={}, offset={})", c.rank, c.offset); });
@@ -150,7 +169,8 @@ void bind_counts(nb::class_<Metadata>& table) {
             check_rank(rank, t.world_size());
             return t.num_seqs(rank);
           },
-          "rank"_a, "Rows of a rank, placeholders included.")
+          "rank"_a, "Rows of a rank, placeholders included; without a rank, those of all ranks.")
+      .def("num_seqs", dense_field("num_seqs"), nb::sig("def num_seqs(self) -> Any"))
       .def(
           "num_send_tokens",
           [](const Metadata& t, int rank) {
@@ -164,7 +184,9 @@ void bind_counts(nb::class_<Metadata>& table) {
             check_rank(rank, t.world_size());
             return t.num_total_recv_tokens(rank);
           },
-          "rank"_a, "The number of tokens that a rank receives.")
+          "rank"_a, "The number of tokens that a rank receives; without a rank, that of all ranks.")
+      .def("num_total_recv_tokens", dense_field("num_total_recv_tokens"),
+           nb::sig("def num_total_recv_tokens(self) -> Any"))
       .def(
           "num_recv_tokens",
           [](const Metadata& t, int rank) {
@@ -174,7 +196,10 @@ void bind_counts(nb::class_<Metadata>& table) {
             return array_of(std::move(tokens), {size});
           },
           "rank"_a, nb::sig("def num_recv_tokens(self, rank: int) -> Any"),
-          "The number of tokens that a rank receives from each rank; the last entry is the total.")
+          "The number of tokens that a rank receives from each rank; the last entry is the total. "
+          "Without a rank, those of all ranks.")
+      .def("num_recv_tokens", dense_field("num_recv_tokens"),
+           nb::sig("def num_recv_tokens(self) -> Any"))
       .def("row", &row_of, "rank"_a, "index"_a);
 }
 
@@ -190,7 +215,14 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
 >>> table.row(0, 1)
 <Row: tokens 3 to 4 -> (rank 1, 0)>)");
   bind_counts(table);
+  bind_dense_fields(table);
   table
+      .def(
+          "__init__",
+          [](Metadata* self, nb::object metadata) { new (self) Metadata(*table_of(metadata)); },
+          "metadata"_a, nb::sig("def __init__(self, metadata: Any) -> None"),
+          "From padded tensors: DenseMetadata, NormalizedMetadata, shiplap.torch.Metadata, or any "
+          "object with dst_rank, dst_offset and seq_len.")
       .def_static("from_rows", &from_rows, "rows"_a, nb::kw_only(), "max_cp"_a = 0,
                   "arrival"_a = "placed",
                   nb::sig("def from_rows(rows: Sequence[Iterable[tuple[int, Iterable[Copy | "
@@ -220,13 +252,16 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
           },
           "max_elements"_a = dispatch::kMaxDenseElements, Released(), "Converts to padded tensors.")
       .def(
-          "to_dict", [](const Metadata& t) { return to_python(dispatch::to_json(t)); },
+          "to_dict",
+          [](const Metadata& t) {
+            return to_python(unlocked([&] { return dispatch::to_json(t); }));
+          },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.dispatch/1``.")
       .def(
           "to_json", [](const Metadata& t) { return to_text(dispatch::to_json(t)); }, Released(),
           "The same as text.")
-      .def("__eq__", [](const Metadata& a, const Metadata& b) { return a == b; })
-      .def("__eq__", [](const Metadata&, nb::handle) { return false; })
+      .def("__eq__", &equal<Metadata>, nb::is_operator())
+      .def("__hash__", [](const Metadata& value) { return nb::hash(hash_key(value)); })
       .def(
           "__getstate__",
           [](const Metadata& t) {
@@ -244,6 +279,10 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
       .def("__repr__", &describe);
 }
 
+nb::object hash_key(const dispatch::Flow& flow) {
+  return nb::make_tuple(flow.from, flow.to, flow.tokens, flow.pieces);
+}
+
 void bind_traffic(nb::module_& m) {
   using dispatch::Flow;
   using dispatch::TrafficSummary;
@@ -259,8 +298,8 @@ void bind_traffic(nb::module_& m) {
       .def_ro("to", &Flow::to)
       .def_ro("tokens", &Flow::tokens)
       .def_ro("pieces", &Flow::pieces)
-      .def("__eq__", [](const Flow& a, const Flow& b) { return a == b; })
-      .def("__eq__", [](const Flow&, nb::handle) { return false; })
+      .def("__eq__", &equal<Flow>, nb::is_operator())
+      .def("__hash__", [](const Flow& value) { return nb::hash(hash_key(value)); })
       .def("__repr__", [](const Flow& f) {
         return fmt::format("Flow(from_={}, to={}, tokens={}, pieces={})", f.from, f.to, f.tokens,
                            f.pieces);
@@ -279,8 +318,15 @@ void bind_traffic(nb::module_& m) {
         return fmt::format("<TrafficSummary: {} tokens, {} between ranks, {} between nodes>",
                            s.tokens, s.between_ranks, s.between_nodes);
       });
-  m.def("dispatch_flows", &dispatch::flows, "metadata"_a, Released(),
-        R"(The flows between ranks, ordered by sender, then receiver, including those within a rank.
+  m.def(
+      "dispatch_flows",
+      [](nb::object metadata) {
+        const SharedTable table = table_of(metadata);
+        const LongCall released;
+        return dispatch::flows(*table);
+      },
+      "metadata"_a, nb::sig("def dispatch_flows(metadata: Any) -> list[Flow]"),
+      R"(The flows between ranks, ordered by sender, then receiver, including those within a rank.
 
 >>> table = shiplap.dispatch.Metadata.from_rows([[(3, [(0, 0)]), (1, [(1, 0)])], []])
 >>> shiplap.dispatch.flows(table)[1]
@@ -296,6 +342,16 @@ Flow(from_=0, to=1, tokens=1, pieces=1))");
 
 }  // namespace
 
+nb::object hash_key(const Metadata& metadata) {
+  nb::list key;
+  for (const std::uint64_t hash : metadata.hashes()) key.append(hash);
+  return nb::tuple(key);
+}
+
+nb::object hash_key(const MetadataPair& pair) {
+  return nb::make_tuple(hash_key(pair.forward), hash_key(pair.reverse));
+}
+
 void bind_dispatch_metadata(nb::module_& m) {
   bind_parts(m);
   bind_table(m);
@@ -310,10 +366,11 @@ void bind_dispatch_metadata(nb::module_& m) {
                            "The tables of the forward and the reverse direction.")
       .def(
           "__init__",
-          [](MetadataPair* self, const Metadata& forward, const Metadata& reverse) {
-            new (self) MetadataPair{.forward = forward, .reverse = reverse};
+          [](MetadataPair* self, nb::object forward, nb::object reverse) {
+            new (self) MetadataPair(pair_of(forward, "forward", reverse, "reverse"));
           },
-          "forward"_a, "reverse"_a)
+          "forward"_a, "reverse"_a,
+          nb::sig("def __init__(self, forward: Any, reverse: Any) -> None"))
       .def_ro("forward", &MetadataPair::forward)
       .def_ro("reverse", &MetadataPair::reverse)
       .def(
@@ -323,8 +380,8 @@ void bind_dispatch_metadata(nb::module_& m) {
           },
           nb::sig("def __iter__(self) -> Iterator[Metadata]"))
       .def("__len__", [](const MetadataPair&) { return 2; })
-      .def("__eq__", [](const MetadataPair& a, const MetadataPair& b) { return a == b; })
-      .def("__eq__", [](const MetadataPair&, nb::handle) { return false; })
+      .def("__eq__", &equal<MetadataPair>, nb::is_operator())
+      .def("__hash__", [](const MetadataPair& value) { return nb::hash(hash_key(value)); })
       .def(
           "__getstate__",
           [](const MetadataPair& pair) { return nb::make_tuple(pair.forward, pair.reverse); },

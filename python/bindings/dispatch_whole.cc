@@ -12,6 +12,7 @@
 #include "plan.h"
 #include "shiplap/base/error.h"
 #include "shiplap/dispatch/json.h"
+#include "shiplap/dispatch/key_mapping.h"
 #include "shiplap/dispatch/lower.h"
 #include "shiplap/dispatch/validate.h"
 #include "shiplap/report/dispatch.h"
@@ -22,7 +23,6 @@ namespace shiplap::python {
 namespace {
 
 using dispatch::AttentionLayout;
-using dispatch::Metadata;
 using dispatch::MetadataPair;
 using dispatch::Routing;
 using SharedRouting = std::shared_ptr<const Routing>;
@@ -31,8 +31,14 @@ using SharedRouting = std::shared_ptr<const Routing>;
 constexpr std::int64_t kQRowBytes = 1024;
 constexpr std::int64_t kKvRowBytes = 512;
 
-Dispatch compute(const SharedRouting& routing) {
-  return {.dispatch = dispatch::compute_qkv_dispatch(*routing), .routing = routing};
+// The options of a dispatch. REQUIRES: `mask` outlives the call.
+dispatch::DispatchOptions options_of(const std::string& mask, bool shares_keys) {
+  return {.mask = dispatch::parse_mask(mask), .shares_keys = shares_keys};
+}
+
+Dispatch compute(const SharedRouting& routing, const std::string& mask, bool shares_keys) {
+  return {.dispatch = dispatch::compute_qkv_dispatch(*routing, options_of(mask, shares_keys)),
+          .routing = routing};
 }
 
 std::string describe(const Dispatch& d) {
@@ -79,31 +85,63 @@ auto of_rank(Result (AttentionLayout::*of)(int) const) {
   };
 }
 
-AttentionLayout layout_of(nb::handle by_rank) {
+AttentionLayout layout_of(nb::handle by_rank, const std::string& mask, bool shares_keys) {
   std::vector<std::vector<AttentionLayout::Item>> all;
   for (const nb::handle rank : nb::borrow<nb::object>(by_rank)) {
     std::vector<AttentionLayout::Item>& own = all.emplace_back();
     for (const nb::handle item : nb::borrow<nb::object>(rank)) {
-      const auto [q, kv] = nb::cast<std::pair<std::uint32_t, std::uint32_t>>(item);
-      own.push_back({.q_length = q, .kv_length = kv});
+      const auto numbers = nb::cast<std::vector<std::uint32_t>>(item);
+      if (numbers.size() != (shares_keys ? 3 : 2)) {
+        throw InputError(Diagnostic{
+            .code = "D003",
+            .where = {.flag = "by_rank"},
+            .what = fmt::format("an item of {} numbers", numbers.size()),
+            .help = shares_keys ? "give (queries, keys, begin of the keys), as keys are shared"
+                                : "give (queries, keys)"});
+      }
+      own.push_back({.q_length = numbers[0],
+                     .kv_length = numbers[1],
+                     .kv_begin = shares_keys ? numbers[2] : 0});
     }
   }
-  return AttentionLayout(all);
+  return AttentionLayout(all, options_of(mask, shares_keys));
 }
 
-// The inverse of layout_of.
-nb::list lengths_of(const AttentionLayout& layout) {
+// The arguments of layout_of.
+nb::tuple state_of(const AttentionLayout& layout) {
   nb::list all;
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     const auto q = layout.cu_seqlens_q(rank);
-    const auto kv = layout.cu_seqlens_kv(rank);
     nb::list own;
-    for (std::size_t i = 0; i + 1 < q.size(); ++i) {
-      own.append(nb::make_tuple(q[i + 1] - q[i], kv[i + 1] - kv[i]));
+    for (int i = 0; i < layout.num_local_seqs(rank); ++i) {
+      const dispatch::KeyRange keys = layout.keys(rank, i);
+      const std::uint32_t queries = q[static_cast<std::size_t>(i) + 1] - q[i];
+      own.append(layout.shares_keys()
+                     ? nb::object(nb::make_tuple(queries, keys.length(), keys.begin))
+                     : nb::object(nb::make_tuple(queries, keys.length())));
     }
     all.append(own);
   }
-  return all;
+  return nb::make_tuple(all, to_string(layout.mask()), layout.shares_keys());
+}
+
+// One number of the keys of each item of a rank.
+template <class Number>
+auto of_keys(const Number& number) {
+  return [number](const AttentionLayout& layout, int rank) {
+    check_rank(rank, layout.world_size());
+    std::vector<std::uint32_t> numbers;
+    for (int i = 0; i < layout.num_local_seqs(rank); ++i) {
+      numbers.push_back(static_cast<std::uint32_t>(number(layout.keys(rank, i))));
+    }
+    const std::size_t count = numbers.size();
+    return array_of(std::move(numbers), {count});
+  };
+}
+
+nb::object hash_key(const AttentionLayout& layout) {
+  return nb::make_tuple(layout.world_size(), layout.bytes().count, to_string(layout.mask()),
+                        layout.shares_keys());
 }
 
 void bind_attention(nb::module_& m) {
@@ -115,12 +153,27 @@ void bind_attention(nb::module_& m) {
 ([0, 3, 5], 6))")
       .def(
           "__init__",
-          [](AttentionLayout* self, nb::object by_rank) {
-            new (self) AttentionLayout(layout_of(by_rank));
+          [](AttentionLayout* self, nb::object by_rank, const std::string& mask, bool shares_keys) {
+            new (self) AttentionLayout(layout_of(by_rank, mask, shares_keys));
           },
-          "by_rank"_a,
-          nb::sig("def __init__(self, by_rank: Iterable[Iterable[tuple[int, int]]]) -> None"),
-          "The items of each rank: the numbers of queries and keys.")
+          "by_rank"_a, nb::kw_only(), "mask"_a = "causal", "shares_keys"_a = false,
+          nb::sig("def __init__(self, by_rank: Iterable[Iterable[Sequence[int]]], *, mask: str = "
+                  "'causal', shares_keys: bool = False) -> None"),
+          "The items of each rank: the numbers of queries and keys, and if keys are shared, where "
+          "they begin.")
+      .def_prop_ro(
+          "mask", [](const AttentionLayout& l) { return to_string(l.mask()); },
+          "``causal``, ``window:N``, ``prefix:N`` or ``full``.")
+      .def_prop_ro("shares_keys", &AttentionLayout::shares_keys,
+                   "Whether items of one document share their keys.")
+      .def("num_kv_tokens", of_rank(&AttentionLayout::num_kv_tokens), "rank"_a,
+           "The length of the buffer of keys.")
+      .def("kv_begin", of_keys([](const dispatch::KeyRange& keys) { return keys.begin; }), "rank"_a,
+           nb::sig("def kv_begin(self, rank: int) -> Any"),
+           "Where the keys of each item begin in the buffer of the rank; uint32.")
+      .def("kv_length", of_keys([](const dispatch::KeyRange& keys) { return keys.length(); }),
+           "rank"_a, nb::sig("def kv_length(self, rank: int) -> Any"),
+           "The number of keys of each item; uint32.")
       .def_prop_ro("world_size", &AttentionLayout::world_size)
       .def("num_local_seqs", of_rank(&AttentionLayout::num_local_seqs), "rank"_a)
       .def(
@@ -135,32 +188,35 @@ void bind_attention(nb::module_& m) {
           [](nb::handle self, int rank) {
             return ends(self, rank, &AttentionLayout::cu_seqlens_kv);
           },
-          "rank"_a, nb::sig("def cu_seqlens_kv(self, rank: int) -> Any"), "The same for the keys.")
+          "rank"_a, nb::sig("def cu_seqlens_kv(self, rank: int) -> Any"),
+          "The same for the keys. Raises InputError if items share them: use ``kv_begin`` and "
+          "``kv_length``.")
       .def("max_seqlen_q", of_rank(&AttentionLayout::max_seqlen_q), "rank"_a)
       .def("max_seqlen_kv", of_rank(&AttentionLayout::max_seqlen_kv), "rank"_a)
       .def_prop_ro("bytes", [](const AttentionLayout& l) { return l.bytes().count; })
-      .def("__eq__", [](const AttentionLayout& a, const AttentionLayout& b) { return a == b; })
-      .def("__eq__", [](const AttentionLayout&, nb::handle) { return false; })
-      .def("__getstate__", &lengths_of, nb::sig("def __getstate__(self) -> list[Any]"))
+      .def("__eq__", &equal<AttentionLayout>, nb::is_operator())
+      .def("__hash__", [](const AttentionLayout& value) { return nb::hash(hash_key(value)); })
+      .def("__getstate__", &state_of, nb::sig("def __getstate__(self) -> tuple[Any, ...]"))
       .def(
           "__setstate__",
-          [](AttentionLayout& l, const nb::list& state) {
-            new (&l) AttentionLayout(layout_of(state));
+          [](AttentionLayout& l, const nb::tuple& state) {
+            new (&l) AttentionLayout(
+                layout_of(state[0], nb::cast<std::string>(state[1]), nb::cast<bool>(state[2])));
           },
-          nb::sig("def __setstate__(self, state: list[Any], /) -> None"))
+          nb::sig("def __setstate__(self, state: tuple[Any, ...], /) -> None"))
       .def("__repr__", [](const AttentionLayout& l) {
         int items = 0;
         for (int rank = 0; rank < l.world_size(); ++rank) items += l.num_local_seqs(rank);
         return fmt::format("<AttentionLayout: {}, {} items>", ranks_text(l.world_size()), items);
       });
   m.def(
-      "causal_pairs",
+      "attention_pairs",
       [](const AttentionLayout& layout, int rank) {
         check_rank(rank, layout.world_size());
-        return dispatch::causal_pairs(layout, rank);
+        return dispatch::attention_pairs(layout, rank);
       },
       "layout"_a, "rank"_a,
-      "The attention work of a rank: the number of (query, key) pairs under the causal mask.");
+      "The attention work of a rank: the number of (query, key) pairs under the mask.");
 }
 
 // ---- the whole
@@ -177,12 +233,14 @@ the attention kernels must know.
 'summed')")
       .def(
           "__init__",
-          [](Dispatch* self, const MetadataPair& q, const MetadataPair& kv,
-             const AttentionLayout& attention) {
-            new (self) Dispatch{.dispatch = {.q = q, .kv = kv, .attention = attention},
-                                .routing = nullptr};
+          [](Dispatch* self, nb::object q, nb::object kv, const AttentionLayout& attention) {
+            new (self) Dispatch{
+                .dispatch = {.q = pair_of(q, "q"), .kv = pair_of(kv, "kv"), .attention = attention},
+                .routing = nullptr};
           },
-          "q"_a, "kv"_a, "attention"_a)
+          "q"_a, "kv"_a, "attention"_a,
+          nb::sig("def __init__(self, q: Any, kv: Any, attention: AttentionLayout) -> None"),
+          "Each of ``q`` and ``kv`` is a MetadataPair, or two tables in any form.")
       .def_prop_ro(
           "q", [](const Dispatch& d) -> const MetadataPair& { return d.dispatch.q; },
           nb::rv_policy::reference_internal, "The tables of the queries.")
@@ -210,7 +268,10 @@ the attention kernels must know.
           nb::sig("def hashes(self) -> dict[str, int]"),
           "One hash per field of each table, and one for the layout.")
       .def(
-          "to_dict", [](const Dispatch& d) { return to_python(dispatch::to_json(d.dispatch)); },
+          "to_dict",
+          [](const Dispatch& d) {
+            return to_python(unlocked([&] { return dispatch::to_json(d.dispatch); }));
+          },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.dispatch/1``.")
       .def(
           "to_json",
@@ -256,8 +317,15 @@ the attention kernels must know.
           },
           nb::sig("def __iter__(self) -> Iterator[Any]"))
       .def("__len__", [](const Dispatch&) { return 5; })
-      .def("__eq__", [](const Dispatch& a, const Dispatch& b) { return a.dispatch == b.dispatch; })
-      .def("__eq__", [](const Dispatch&, nb::handle) { return false; })
+      .def(
+          "__eq__", [](const Dispatch& a, const Dispatch& b) { return a.dispatch == b.dispatch; },
+          nb::is_operator())
+      .def("__hash__",
+           [](const Dispatch& d) {
+             return nb::hash(nb::make_tuple(python::hash_key(d.dispatch.q),
+                                            python::hash_key(d.dispatch.kv),
+                                            hash_key(d.dispatch.attention)));
+           })
       .def(
           "__getstate__",
           [](const Dispatch& d) {
@@ -279,59 +347,146 @@ the attention kernels must know.
       .def("_repr_html_", &picture);
 }
 
+bool is_list(nb::handle from) {
+  return nb::isinstance<nb::list>(from) || nb::isinstance<nb::tuple>(from);
+}
+
+std::size_t dimensions_of(nb::handle from, const char* argument) {
+  if (nb::isinstance<nb::int_>(from)) return 0;
+  if (!is_list(from)) return any_array(from, argument).ndim();
+  for (const nb::handle one : nb::borrow<nb::object>(from)) {
+    if (is_list(one) && nb::len(one) == 0) continue;
+    return 1 + dimensions_of(one, argument);
+  }
+  return 1;
+}
+
+// By rank and sequence: one destination per copy.
+std::vector<std::vector<std::vector<std::int32_t>>> copies_of(nb::handle from,
+                                                              const char* argument) {
+  std::vector<std::vector<std::vector<std::int32_t>>> copies;
+  if (is_list(from)) {
+    for (const nb::handle rank : nb::borrow<nb::object>(from)) {
+      copies.push_back(integer_rows<std::int32_t>(rank, argument));
+    }
+    return copies;
+  }
+  const Integers<std::int32_t> all(from, argument);
+  const Shape& shape = all.with_dimensions(3).shape();
+  const std::int32_t* next = all.values().data();
+  copies.resize(shape[0]);
+  for (auto& rank : copies) {
+    for (std::size_t s = 0; s < shape[1]; ++s, next += shape[2]) {
+      rank.emplace_back(next, next + shape[2]);
+    }
+  }
+  return copies;
+}
+
+// Sequences of either form: dst_rank has two dimensions, or three with copies.
+template <class Act>
+auto with_sequences(nb::handle seq_lens, nb::handle dst_rank, const Act& act) {
+  auto lengths = integer_rows<std::uint32_t>(seq_lens, "seq_lens");
+  if (dimensions_of(dst_rank, "dst_rank") < 3) {
+    return act(
+        dispatch::SequenceDispatch{.seq_lens = std::move(lengths),
+                                   .dst_rank = integer_rows<std::int32_t>(dst_rank, "dst_rank")});
+  }
+  return act(dispatch::CopyDispatch{.seq_lens = std::move(lengths),
+                                    .dst_rank = copies_of(dst_rank, "dst_rank")});
+}
+
+dispatch::KeyMapping mapping_of(nb::handle kv_to_q_mapping, nb::handle kv_context_size,
+                                nb::handle seq_lens, nb::handle dst_rank) {
+  dispatch::KeyMapping mapping{
+      .queries = {.seq_lens = integer_rows<std::uint32_t>(seq_lens, "seq_lens"),
+                  .dst_rank = integer_rows<std::int32_t>(dst_rank, "dst_rank")},
+      .kv_context_size = integer_rows<std::uint32_t>(kv_context_size, "kv_context_size")};
+  const Integers<int> numbers(kv_to_q_mapping, "kv_to_q_mapping");
+  const Shape& shape = numbers.with_dimensions(4).shape();
+  if (shape[3] != 2) {
+    throw InputError(Diagnostic{.code = "D401",
+                                .where = {.operation = "kv_to_q_mapping"},
+                                .what = fmt::format("the last dimension is {}", shape[3]),
+                                .help = "it is 2: the rank and the sequence of the queries"});
+  }
+  const int* next = numbers.values().data();
+  mapping.kv_to_q_mapping.resize(shape[0]);
+  for (auto& rank : mapping.kv_to_q_mapping) {
+    rank.resize(shape[1]);
+    for (auto& queries : rank) {
+      queries.resize(shape[2]);
+      for (dispatch::KeyMapping::Shard& query : queries) {
+        query = {.rank = next[0], .seq = next[1]};
+        next += 2;
+      }
+    }
+  }
+  return mapping;
+}
+
 void bind_compute(nb::module_& m) {
   m.def("compute_metadata", nb::overload_cast<const Routing&>(&dispatch::compute_metadata),
-        "routing"_a, Released(), "Queries: every token is sent to its item, and returned.");
+        "routing"_a, Released());
   m.def(
       "compute_metadata",
       [](nb::object seq_lens, nb::object dst_rank) {
-        const dispatch::SequenceDispatch sequences{
-            .seq_lens = integer_rows<std::uint32_t>(seq_lens, "seq_lens"),
-            .dst_rank = integer_rows<std::int32_t>(dst_rank, "dst_rank")};
-        const nb::gil_scoped_release released;
-        return dispatch::compute_metadata(sequences);
+        return with_sequences(seq_lens, dst_rank, [](const auto& sequences) {
+          const LongCall released;
+          return dispatch::compute_metadata(sequences);
+        });
       },
       "seq_lens"_a, "dst_rank"_a,
-      nb::sig("def compute_metadata(seq_lens: Any, dst_rank: Any) -> MetadataPair"),
-      R"(Whole sequences: sequence s of rank r has ``seq_lens[r][s]`` tokens, sent to one rank.
-
-Rank -1 with length 0 is padding.
-
->>> there, back = shiplap.dispatch.compute_metadata([[3, 1], [2, 0]], [[0, 1], [0, -1]])
->>> there.row(1, 0)
-<Row: tokens 0 to 2 -> (rank 0, 3)>)");
+      nb::sig("def compute_metadata(seq_lens: Any, dst_rank: Any) -> MetadataPair"));
   m.def(
-      "compute_metadata_kv", &dispatch::compute_metadata_kv, "routing"_a, Released(),
-      "Keys and values: an item needs its document up to the item's end. In the reverse direction "
-      "the gradients of the copies are summed.");
-  m.def("compute_attention_layout", &dispatch::compute_attention_layout, "routing"_a, Released(),
-        "Computes the sequence lengths for the attention kernels.");
-  m.def("compute_qkv_dispatch", &compute, "routing"_a, Released(),
+      "compute_metadata_kv",
+      [](const Routing& routing, const std::string& mask, bool shares_keys) {
+        return dispatch::compute_metadata_kv(routing, options_of(mask, shares_keys));
+      },
+      "routing"_a, nb::kw_only(), "mask"_a = "causal", "shares_keys"_a = false, Released());
+  m.def(
+      "compute_metadata_kv",
+      [](nb::object kv_to_q_mapping, nb::object kv_context_size, nb::object seq_lens,
+         nb::object dst_rank) {
+        const auto mapping = mapping_of(kv_to_q_mapping, kv_context_size, seq_lens, dst_rank);
+        const LongCall released;
+        return dispatch::compute_metadata_kv(mapping);
+      },
+      "kv_to_q_mapping"_a, "kv_context_size"_a, "seq_lens"_a, "dst_rank"_a,
+      nb::sig("def compute_metadata_kv(kv_to_q_mapping: Any, kv_context_size: Any, seq_lens: Any, "
+              "dst_rank: Any) -> MetadataPair"));
+  m.def(
+      "compute_attention_layout",
+      [](const Routing& routing, const std::string& mask, bool shares_keys) {
+        return dispatch::compute_attention_layout(routing, options_of(mask, shares_keys));
+      },
+      "routing"_a, nb::kw_only(), "mask"_a = "causal", "shares_keys"_a = false, Released(),
+      "Computes the sequence lengths for the attention kernels.");
+  m.def(
+      "compute_attention_layout",
+      [](nb::object kv_to_q_mapping, nb::object kv_context_size, nb::object seq_lens,
+         nb::object dst_rank, const std::string& mask) {
+        const auto mapping = mapping_of(kv_to_q_mapping, kv_context_size, seq_lens, dst_rank);
+        const LongCall released;
+        return dispatch::compute_attention_layout(mapping, dispatch::parse_mask(mask));
+      },
+      "kv_to_q_mapping"_a, "kv_context_size"_a, "seq_lens"_a, "dst_rank"_a, nb::kw_only(),
+      "mask"_a = "causal",
+      nb::sig("def compute_attention_layout(kv_to_q_mapping: Any, kv_context_size: Any, seq_lens: "
+              "Any, dst_rank: Any, *, mask: str = 'causal') -> AttentionLayout"));
+  m.def("compute_qkv_dispatch", &compute, "routing"_a, nb::kw_only(), "mask"_a = "causal",
+        "shares_keys"_a = false, Released(),
         R"(Computes all tables from the home and the attention layout.
+
+``mask`` says which keys a query attends to: ``causal``, ``window:N`` (its own and the N - 1 before
+it), ``prefix:N`` (the first N of the document, and those that causal has) or ``full``. If
+``shares_keys``, items of one document on one rank share their keys: they are sent and held once.
 
 >>> home = shiplap.dispatch.pack_documents([6, 2], 2)
 >>> items = shiplap.dispatch.cut_documents([6, 2], [2, 1])
 >>> attention = shiplap.dispatch.assign_randomly(items, 2, seed=3)
 >>> shiplap.dispatch.compute_qkv_dispatch(shiplap.dispatch.Routing(home, attention)).world_size
 2)");
-  m.def(
-      "create_qkv_dispatch",
-      [](int world_size, std::uint32_t total_seq_len, int num_seqs, int max_cp_degree,
-         std::uint64_t seed) {
-        return compute(
-            std::make_shared<Routing>(dispatch::random_routing({.world_size = world_size,
-                                                                .total_seq_len = total_seq_len,
-                                                                .num_seqs = num_seqs,
-                                                                .max_cp_degree = max_cp_degree,
-                                                                .seed = seed})));
-      },
-      "world_size"_a = 1, "total_seq_len"_a = 1, "num_seqs"_a = 1, "max_cp_degree"_a = 1,
-      "seed"_a = 0, Released(),
-      "A random dispatch, for tests and tutorials: every rank has ``num_seqs`` documents that sum "
-      "to "
-      "``total_seq_len`` tokens; each is split into 1 to ``max_cp_degree`` items, each assigned to "
-      "a "
-      "random rank. It is not balanced.");
   // For benchmarks of the call overhead.
   m.def(
       "_compute_qkv_dispatch_often",
@@ -347,10 +502,11 @@ Rank -1 with length 0 is padding.
 
 // ---- validate
 
-template <class What>
-auto checking(std::vector<Diagnostic> (*check)(const What&, const dispatch::ValidateOptions&)) {
-  return [check](const What& what, const std::string& table, nb::object buffer_tokens,
-                 nb::object kv_buffer_tokens, int max_per_code) {
+// A function of an Argument that converts it, while the GIL is held, and checks it.
+template <class Argument, class Convert, class Check>
+auto checking(Convert convert, Check check) {
+  return [convert, check](Argument what, const std::string& table, nb::object buffer_tokens,
+                          nb::object kv_buffer_tokens, int max_per_code) {
     dispatch::ValidateOptions options{.table = table, .max_per_code = max_per_code};
     const auto read = [](nb::handle from, const char* name, std::vector<std::uint64_t>& to) {
       if (from.is_none()) return;
@@ -359,13 +515,10 @@ auto checking(std::vector<Diagnostic> (*check)(const What&, const dispatch::Vali
     };
     read(buffer_tokens, "buffer_tokens", options.buffer_tokens);
     read(kv_buffer_tokens, "kv_buffer_tokens", options.kv_buffer_tokens);
-    const nb::gil_scoped_release released;
-    return check(what, options);
+    const auto& value = convert(what);
+    const LongCall released;
+    return check(value, options);
   };
-}
-
-std::vector<Diagnostic> validate_whole(const Dispatch& d, const dispatch::ValidateOptions& how) {
-  return dispatch::validate(d.dispatch, how);
 }
 
 void bind_validate(nb::module_& m) {
@@ -374,18 +527,19 @@ void bind_validate(nb::module_& m) {
         "def {}(what: {}, *, table: str = 'metadata', buffer_tokens: Any = None, kv_buffer_tokens: "
         "Any = None, max_per_code: int = 4) -> list[Diagnostic]",
         name, type);
-    m.def(name, checking(check), "what"_a, nb::kw_only(), "table"_a = "metadata",
+    m.def(name, std::move(check), "what"_a, nb::kw_only(), "table"_a = "metadata",
           "buffer_tokens"_a = nb::none(), "kv_buffer_tokens"_a = nb::none(), "max_per_code"_a = 4,
           nb::sig(signature.c_str()), doc);
   };
-  add("dispatch_validate", &validate_whole, "QkvDispatch",
+  add("dispatch_validate",
+      checking<const Dispatch&>(
+          [](const Dispatch& d) -> const dispatch::QkvDispatch& { return d.dispatch; },
+          [](const auto& d, const auto& options) { return dispatch::validate(d, options); }),
+      "QkvDispatch",
       R"(Returns the diagnostics of a dispatch, a table, tensors or a routing; empty if it is sound.
 
 >>> shiplap.dispatch.validate(shiplap.dispatch.create_qkv_dispatch(4, 64, 2, 2))
 [])");
-  using Check = std::vector<Diagnostic>(const Metadata&, const dispatch::ValidateOptions&);
-  add("dispatch_validate", static_cast<Check*>(&dispatch::validate), "Metadata",
-      "Validates one table.");
   m.def(
       "dispatch_validate", [](const Routing& r) { return dispatch::validate(r); }, "what"_a,
       Released());
@@ -398,15 +552,21 @@ void bind_validate(nb::module_& m) {
   m.def(
       "dispatch_validate",
       [](nb::object seq_lens, nb::object dst_rank) {
-        return dispatch::validate(dispatch::SequenceDispatch{
-            .seq_lens = integer_rows<std::uint32_t>(seq_lens, "seq_lens"),
-            .dst_rank = integer_rows<std::int32_t>(dst_rank, "dst_rank")});
+        return with_sequences(seq_lens, dst_rank,
+                              [](const auto& sequences) { return dispatch::validate(sequences); });
       },
       "seq_lens"_a, "dst_rank"_a,
       nb::sig("def dispatch_validate(seq_lens: Any, dst_rank: Any) -> list[Diagnostic]"));
-  add("validate_queries", &dispatch::validate_queries, "MetadataPair",
+  // Last, because it accepts any object.
+  add("dispatch_validate",
+      checking<nb::object>(
+          [](nb::handle what) { return table_of(what, "what"); },
+          [](const auto& t, const auto& options) { return dispatch::validate(*t, options); }),
+      "Any", "Validates one table.");
+  const auto to_pair = [](nb::handle what) { return pair_of(what, "what"); };
+  add("validate_queries", checking<nb::object>(to_pair, &dispatch::validate_queries), "Any",
       "Validates each table, and that the second is the inverse of the first.");
-  add("validate_keys", &dispatch::validate_keys, "MetadataPair",
+  add("validate_keys", checking<nb::object>(to_pair, &dispatch::validate_keys), "Any",
       "Validates each table, and that every copy is returned home once and summed there.");
 }
 

@@ -136,11 +136,20 @@ nb::object simplified(nb::object raised, const Model& model) {
   return error;
 }
 
-// Adds to an InputError its rank, the call before it, and the line of the strategy.
+// Adds a line to the traceback (PEP 678, Python 3.11).
+void add_note(nb::handle error, const std::string& text) {
+  if (nb::hasattr(error, "add_note")) error.attr("add_note")(text);
+}
+
+// Adds to an InputError its rank, the call before it, and the line of the strategy; to another
+// exception a note.
 nb::object located(nb::object raised, const Model& model) {
   nb::object error = simplified(std::move(raised), model);
   std::optional<std::vector<Diagnostic>> diagnostics = diagnostics_of(error);
-  if (!diagnostics || diagnostics->empty()) return error;
+  if (!diagnostics || diagnostics->empty()) {
+    add_note(error, fmt::format("on rank {}, after {}", model.rank(), model.last_call()));
+    return error;
+  }
   const Line line = raising_line(error);
   for (Diagnostic& d : *diagnostics) {
     if (!d.where.rank) {

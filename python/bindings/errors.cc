@@ -8,6 +8,7 @@
 #include "bind.h"
 #include "shiplap/base/catalogue.h"
 #include "shiplap/base/error.h"
+#include "shiplap/base/files.h"
 #include "shiplap/base/version.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/run/dispatcher.h"
@@ -63,12 +64,33 @@ void raise(const char* type, const std::vector<Diagnostic>& diagnostics) {
   raise(type, to_message(translated), translated);
 }
 
+void raise_file_error(const FileError& error) {
+  try {
+    const nb::object made =
+        nb::module_::import_("shiplap._errors")
+            .attr("file_error")(to_message(error.diagnostics()), error.error_number(),
+                                error.diagnostics().front().where.file);
+    made.attr("diagnostics") = nb::cast(error.diagnostics());
+    PyErr_SetObject(made.type().ptr(), made.ptr());
+  } catch (nb::python_error& failed) {
+    failed.restore();
+  }
+}
+
 // Translates our exceptions, the most derived first.
 void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   try {
     std::rethrow_exception(thrown);
   } catch (const MissingDependency& e) {
     raise("MissingDependency", e.diagnostics());
+  } catch (const FileError& e) {
+    raise_file_error(e);
+  } catch (const InputIndexError& e) {
+    raise("InputIndexError", e.diagnostics());
+  } catch (const InputKeyError& e) {
+    raise("InputKeyError", e.diagnostics());
+  } catch (const InputAttributeError& e) {
+    raise("InputAttributeError", e.diagnostics());
   } catch (const InputError& e) {
     raise("InputError", e.diagnostics());
   } catch (const comm::TimeoutError& e) {
@@ -82,11 +104,13 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
   } catch (const run::MetadataMismatch& e) {
     raise("MetadataMismatch", {e.diagnostic()});
   } catch (const std::bad_cast&) {
-    raise("InputError",
+    raise("InputTypeError",
           {Diagnostic{.code = "D003",
                       .what = "type mismatch: a value has an unexpected type, or is too large"}});
   } catch (const InternalError& e) {
-    raise("InternalError", std::string("this is a bug in Shiplap: ") + e.what(), {});
+    raise(
+        "InternalError",
+        {Diagnostic{.code = "D015", .what = std::string("this is a bug in Shiplap: ") + e.what()}});
   }
 }
 
@@ -118,6 +142,8 @@ Diagnostic diagnostic_of(const DiagnosticState& state) {
           .help = texts.at(2)};
 }
 
+nb::object hash_key(const Diagnostic& d) { return nb::str(render(d).c_str()); }
+
 void bind_diagnostic(nb::module_& m) {
   nb::class_<Diagnostic>(m, "Diagnostic",
                          "An error or warning: what, where, why, and the smallest fix. "
@@ -147,8 +173,8 @@ void bind_diagnostic(nb::module_& m) {
            [](const Diagnostic& d) {
              return "<" + std::string(name(d.severity)) + "[" + d.code + "]: " + d.what + ">";
            })
-      .def("__eq__", [](const Diagnostic& a, const Diagnostic& b) { return a == b; })
-      .def("__eq__", [](const Diagnostic&, nb::handle) { return false; })
+      .def("__eq__", &equal<Diagnostic>, nb::is_operator())
+      .def("__hash__", [](const Diagnostic& value) { return nb::hash(hash_key(value)); })
       .def("__getstate__", &state_of)
       .def("__setstate__", [](Diagnostic& d, const DiagnosticState& state) {
         new (&d) Diagnostic(diagnostic_of(state));
@@ -175,6 +201,11 @@ void set_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostic
   error.attr("diagnostics") = nb::cast(diagnostics);
 }
 
+void raise_signals() {
+  const nb::gil_scoped_acquire held;
+  if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+}
+
 void throw_negative(const char* argument) {
   throw InputError(
       Diagnostic{.code = "D003", .where = {.flag = argument}, .what = "expected 0 or more"});
@@ -182,6 +213,18 @@ void throw_negative(const char* argument) {
 
 void bind_errors(nb::module_& m) {
   bind_diagnostic(m);
+  m.def(
+      "_diagnostic",
+      [](const std::string& code, const std::string& what, const std::string& why,
+         const std::string& help, std::optional<std::int64_t> rank, const std::string& operation) {
+        return Diagnostic{.code = code,
+                          .where = {.rank = rank, .operation = operation},
+                          .what = what,
+                          .why = why,
+                          .help = help};
+      },
+      "code"_a, "what"_a, nb::kw_only(), "why"_a = "", "help"_a = "", "rank"_a = nb::none(),
+      "operation"_a = "", "For exceptions that Python raises.");
   nb::register_exception_translator(translate);
   m.attr("version") = std::string(version());
   m.def(

@@ -17,6 +17,7 @@ nb::object to_python(const Json& json) {
     for (const Json& item : json.as_array()) list.append(to_python(item));
     return list;
   }
+  raise_signals();
   nb::dict dict;
   for (const auto& [key, value] : json.as_object()) dict[key.c_str()] = to_python(value);
   return dict;

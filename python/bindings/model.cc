@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "communication.h"
-#include "shiplap/base/suggest.h"
 #include "strategy.h"
 
 namespace shiplap::python {
@@ -67,8 +66,16 @@ struct PyValueMap {
 
   [[nodiscard]] nb::object at(Key key) const {
     // erase() throws if the key is missing.
-    if (!map->contains(key)) map->erase(key);
+    if (!map->contains(key)) erase(key);
     return nb::cast((*map)[key].value());
+  }
+  [[nodiscard]] nb::object pop(Key key) const {
+    nb::object value = at(key);
+    map->erase(key);
+    return value;
+  }
+  void erase(Key key) const {
+    rethrowing_as<InputKeyError>([&] { map->erase(key); });
   }
   [[nodiscard]] nb::list list(const auto& what) const {
     nb::list all;
@@ -106,12 +113,13 @@ void bind_value_map(nb::module_& m, const char* name, const char* kind) {
       sig("def __getitem__(self, key: {key}) -> {value}"),
       sig("def __setitem__(self, key: {key}, value: {value}) -> None"),
       sig("def pop(self, key: {key}) -> {value}"),
-      sig("def get(self, key: {key}) -> {value} | None"),
+      sig("def get(self, key: {key}, default: {value} | None = None) -> {value} | None"),
       sig("def keys(self) -> list[{key}]"),
       sig("def values(self) -> list[{value}]"),
       sig("def items(self) -> list[tuple[{key}, {value}]]"),
       sig("def __iter__(self) -> Iterator[{key}]"),
       sig("def __delitem__(self, key: {key}) -> None"),
+      sig("def pop(self, key: {key}, default: {value} | None) -> {value} | None"),
   };
   const auto signature = [&](std::size_t i) { return nb::sig(signatures[i].c_str()); };
   nb::class_<S>(m, name,
@@ -124,28 +132,28 @@ void bind_value_map(nb::module_& m, const char* name, const char* kind) {
           [kind](const S& s, nb::handle key, nb::handle value) { set(s, key, value, kind); },
           signature(1))
       .def(
-          "__delitem__", [](const S& s, nb::handle key) { s.map->erase(key_of(key)); },
-          signature(8))
+          "__delitem__", [](const S& s, nb::handle key) { s.erase(key_of(key)); }, signature(8))
       .def("__contains__", [](const S& s, nb::handle key) { return s.map->contains(key_of(key)); })
       .def("__len__", [](const S& s) { return nb::len(s.keys()); })
       .def(
           "__iter__", [](const S& s) { return nb::iter(s.keys()); }, signature(7))
       .def(
+          "pop", [](const S& s, nb::handle key) { return s.pop(key_of(key)); }, "key"_a,
+          signature(2), "Removes and returns a value. KeyError if the key is missing.")
+      .def(
           "pop",
-          [](const S& s, nb::handle key) {
+          [](const S& s, nb::handle key, nb::object other) {
             const Key place = key_of(key);
-            nb::object value = s.at(place);
-            s.map->erase(place);
-            return value;
+            return s.map->contains(place) ? s.pop(place) : other;
           },
-          "key"_a, signature(2), "Removes and returns a value.")
+          "key"_a, "default"_a.none(), signature(9), "The default if the key is missing.")
       .def(
           "get",
-          [](const S& s, nb::handle key) {
+          [](const S& s, nb::handle key, nb::object other) {
             const Key place = key_of(key);
-            return s.map->contains(place) ? s.at(place) : nb::none();
+            return s.map->contains(place) ? s.at(place) : other;
           },
-          "key"_a, signature(3), "None if the key is missing.")
+          "key"_a, "default"_a = nb::none(), signature(3), "The default if the key is missing.")
       .def("keys", &S::keys, signature(4), "The keys in ascending order.")
       .def(
           "values",
@@ -177,20 +185,6 @@ nb::tuple storage(const RankModel& rank) {
 
 // ---------------------------------------------------------------- properties and events
 
-EventKind parse_event_kind(const std::string& name) {
-  std::vector<std::string> names;
-  for (auto i = static_cast<int>(EventKind::load_weights); i <= static_cast<int>(EventKind::recv);
-       ++i) {
-    const auto kind = static_cast<EventKind>(i);
-    if (trace::name(kind) == name) return kind;
-    names.emplace_back(trace::name(kind));
-  }
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = "typ"},
-                              .what = fmt::format("unknown event type `{}`", name),
-                              .help = suggest(name, names)});
-}
-
 void log_event(const RankModel& rank, const std::string& typ, std::optional<int> layer,
                nb::handle samples, int num_shards_on_device, int num_shards) {
   if (num_shards_on_device < 1 || num_shards < 1) {
@@ -219,6 +213,9 @@ void bind_place(nb::class_<RankModel>& type) {
   number(
       "microbatches", [](const Model& m) { return m.microbatches(); },
       "The number of microbatches of a rank.");
+  number(
+      "zero_stage", [](const Model& m) { return m.zero_stage(); },
+      "The stage of ZeRO, for strategies that take one.");
   number(
       "chunks", [](const Model& m) { return m.chunks(); },
       "The number of model chunks on each rank of an interleaved pipeline.");
@@ -451,7 +448,7 @@ void bind_model(nb::module_& m) {
 >>> activations[1]
 <the activation of layer 1, samples 0, 1 of 4>
 >>> print(f"{model.memory() / 2**20:.0f} MiB, {model.time * 1e3:.2f} ms")
-128 MiB, 1.73 ms)");
+128 MiB, 2.07 ms)");
   type.def(
       "__init__",
       [](RankModel* self, int layers, int batch) {

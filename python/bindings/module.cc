@@ -11,6 +11,7 @@ NB_MODULE(_shiplap, m) {
   bind_plan(m);
   bind_trace(m);
   bind_check(m);
+  bind_postmortem(m);
   bind_simulate(m);
   bind_strategy(m);
   bind_dispatch(m);

@@ -6,6 +6,7 @@
 #include "bind.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/overlap_flags.h"
+#include "shiplap/kernels/attention.h"
 #include "shiplap/run/overlap_study.h"
 
 namespace shiplap::python {
@@ -46,13 +47,17 @@ void bind_overlap(nb::module_& m) {
       [](const std::vector<std::string>& words) {
         Answer found;
         {
-          const nb::gil_scoped_release released;
+          const LongCall released;
           found = answer(words);
         }
         return nb::make_tuple(to_python(found.json), found.text);
       },
       "words"_a, nb::sig("def _overlap(words: Sequence[str]) -> tuple[dict[str, Any], str]"),
       "Returns the result of `shiplap overlap` as a dict and as text.");
+  m.def(
+      "_gemm_backend", [] { return std::string(kernels::gemm_backend_name()); },
+      nb::sig("def _gemm_backend() -> str"),
+      "What multiplies: the name of a library, or `reference` for plain loops.");
 }
 
 }  // namespace shiplap::python

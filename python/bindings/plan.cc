@@ -50,16 +50,16 @@ std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
     throw InputError(
         Diagnostic{.code = "D003", .where = {.flag = "limit"}, .what = "expected 0 or more"});
   }
+  if (rank && (*rank < 0 || *rank >= named.plan.mesh.ranks())) {
+    throw InputIndexError(
+        Diagnostic{.code = "D003",
+                   .what = fmt::format("rank {} is out of range", *rank),
+                   .help = fmt::format("the plan has ranks 0 to {}", named.plan.mesh.ranks() - 1)});
+  }
   const report::ShowOptions options{.title = named.name, .limit = limit};
   return with_source_locations(named, [&] {
     if (!rank) {
       return report::show_plan(named.plan, plan::summarize(named.plan), options, {});
-    }
-    if (*rank < 0 || *rank >= named.plan.mesh.ranks()) {
-      throw InputError(Diagnostic{
-          .code = "D003",
-          .what = fmt::format("rank {} is out of range", *rank),
-          .help = fmt::format("the plan has ranks 0 to {}", named.plan.mesh.ranks() - 1)});
     }
     return report::show_rank(plan::expand(named.plan, Rank(static_cast<std::int32_t>(*rank))),
                              options, {});
@@ -97,7 +97,7 @@ True)")
           "read",
           [](nb::object path) {
             const std::string file = path_text(path);
-            const nb::gil_scoped_release released;
+            const LongCall released;
             return parse(read_file(file), file);
           },
           "path"_a, nb::sig("def read(path: str | os.PathLike[str]) -> Plan"), "Reads a file.")
@@ -126,12 +126,17 @@ True)")
           "to_text", [](const NamedPlan& p) { return plan::to_text(p.plan); }, Released(),
           "Returns the plan as text, the content of a ``.plan`` file.")
       .def(
-          "to_dict", [](const NamedPlan& p) { return to_python(plan::to_json(p.plan)); },
+          "to_dict",
+          [](const NamedPlan& p) {
+            return to_python(unlocked([&] { return plan::to_json(p.plan); }));
+          },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "The JSON form, ``shiplap.plan/1``.")
       .def(
           "save",
           [](const NamedPlan& p, nb::object path) {
-            write_file(path_text(path), plan::to_text(p.plan));
+            const std::string file = path_text(path);
+            const LongCall released;
+            write_file(file, plan::to_text(p.plan));
           },
           "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
           "Writes a ``.plan`` file.")
@@ -142,14 +147,21 @@ True)")
           "__str__", [](const NamedPlan& p) { return show(p, std::nullopt, std::nullopt); },
           Released())
       .def("__repr__", &describe)
-      .def("__eq__", [](const NamedPlan& a, const NamedPlan& b) { return a.plan == b.plan; })
-      .def("__eq__", [](const NamedPlan&, nb::handle) { return false; })
-      .def("__getstate__",
-           [](const NamedPlan& p) { return std::pair(p.name, plan::to_text(p.plan)); })
+      .def(
+          "__eq__", [](const NamedPlan& a, const NamedPlan& b) { return a.plan == b.plan; },
+          nb::is_operator())
+      .def("__hash__",
+           [](const NamedPlan& p) {
+             return nb::hash(nb::cast(unlocked([&] { return plan::to_text(p.plan); })));
+           })
+      .def(
+          "__getstate__",
+          [](const NamedPlan& p) { return std::pair(p.name, plan::to_text(p.plan)); }, Released())
       .def("__setstate__", [](NamedPlan& p, const std::pair<std::string, std::string>& state) {
-        new (&p) NamedPlan{.plan = plan::parse_text(state.second, state.first),
-                           .name = state.first,
-                           .source = std::nullopt};
+        new (&p)
+            NamedPlan{.plan = unlocked([&] { return plan::parse_text(state.second, state.first); }),
+                      .name = state.first,
+                      .source = std::nullopt};
       });
 }
 

@@ -13,16 +13,6 @@ namespace {
 
 using cost::RuntimePredictor;
 
-// Also accepts "h100_80g_nvl8.json", as in the puzzles.
-hardware::System resolve_system(const std::string& name) {
-  constexpr std::string_view kEnd = ".json";
-  const std::string stem = name.ends_with(kEnd) ? name.substr(0, name.size() - kEnd.size()) : name;
-  for (const std::string& known : hardware::known_systems()) {
-    if (known == stem) return hardware::find_system(stem);
-  }
-  return hardware::find_system(name);
-}
-
 int positive(const char* argument, std::int64_t number) {
   if (number >= 1 && number <= (1 << 20)) return static_cast<int>(number);
   throw InputError(Diagnostic{.code = "D003",
@@ -55,8 +45,9 @@ double collective_time(const RuntimePredictor& p, const std::string& name, nb::h
   return ask_of(value, [&](const auto& v) { return p.get_collective_time(name, v).value; });
 }
 
-double message_time(const RuntimePredictor& p, nb::handle value, std::optional<std::int64_t> source,
-                    std::optional<std::int64_t> dest) {
+// The ends of a message: by default the first rank and the last.
+std::pair<Rank, Rank> message_ends(const RuntimePredictor& p, std::optional<std::int64_t> source,
+                                   std::optional<std::int64_t> dest) {
   const auto rank = [&](const char* argument, std::optional<std::int64_t> given,
                         std::int64_t otherwise) {
     const std::int64_t found = given.value_or(otherwise);
@@ -67,28 +58,77 @@ double message_time(const RuntimePredictor& p, nb::handle value, std::optional<s
                    .what = fmt::format("there is no rank {}", found),
                    .help = fmt::format("there are ranks 0 to {}", p.world_size() - 1)});
   };
-  const Rank from = rank("source", source, 0);
-  const Rank to = rank("dest", dest, p.world_size() - 1);
-  return ask_of(value, [&](const auto& v) { return p.get_send_recv_time(v, from, to).value; });
+  return {rank("source", source, 0), rank("dest", dest, p.world_size() - 1)};
+}
+
+double message_time(const RuntimePredictor& p, nb::handle value, std::optional<std::int64_t> source,
+                    std::optional<std::int64_t> dest) {
+  const auto [from, to] = message_ends(p, source, dest);
+  return ask_of(value, [&, from = from, to = to](const auto& v) {
+    return p.get_send_recv_time(v, from, to).value;
+  });
+}
+
+Bytes buffer(std::int64_t bytes) {
+  if (bytes < 0) throw_negative("bytes");
+  return {bytes};
+}
+
+// The parts of a machine, as RuntimePredictor shows them.
+void bind_machine(nb::module_& m) {
+  nb::class_<hardware::Processor>(m, "Processor", R"(A compute unit of a machine.
+
+>>> f"{shiplap.RuntimePredictor(8).processor.throughput('float16', 1e12):.4g}"
+'9.399e+14')")
+      .def(
+          "throughput",
+          [](const hardware::Processor& p, const std::string& datatype, double flops) {
+            const hardware::Processor::Speed* speed = p.usable(parse_datatype(datatype));
+            if (speed != nullptr) return speed->throughput({flops}).flops_per_second;
+            throw InputError(Diagnostic{.code = "D602",
+                                        .where = {.flag = "datatype"},
+                                        .what = "unsupported datatype " + datatype,
+                                        .help = "choose one that the hardware file lists"});
+          },
+          "datatype"_a, "flops"_a, "Flops per second of an operation of ``flops`` flops.");
+  nb::class_<hardware::MemoryTier>(m, "MemoryTier", "A memory of a machine.")
+      .def_prop_ro(
+          "capacity", [](const hardware::MemoryTier& t) { return t.capacity.count; }, "Bytes.")
+      .def(
+          "throughput",
+          [](const hardware::MemoryTier& t, std::int64_t bytes) {
+            return t.throughput(buffer(bytes)).bytes_per_second;
+          },
+          "bytes"_a, "Bytes per second of an operation that moves ``bytes``.");
+  using hardware::Network;
+  nb::class_<Network>(m, "Network", "A network of a machine: it connects blocks of ``size`` ranks.")
+      .def_prop_ro(
+          "bandwidth", [](const Network& n) { return n.bandwidth.bytes_per_second; },
+          "Bytes per second of a rank, in one direction.")
+      .def_ro("efficiency", &Network::efficiency, "The fraction of the bandwidth that is reached.")
+      .def_prop_ro(
+          "latency", [](const Network& n) { return n.latency.value; }, "Seconds.")
+      .def_ro("size", &Network::size, "The number of consecutive ranks that it connects.");
 }
 
 }  // namespace
 
 void bind_predictor(nb::module_& m) {
+  bind_machine(m);
   using P = RuntimePredictor;
   nb::class_<P>(m, "RuntimePredictor", R"(Predicts the time of operations on a machine, in seconds.
 
 >>> predictor = shiplap.RuntimePredictor(8)
 >>> gradient = shiplap.strategy.WeightGrad(0, 2, range(4), total_samples=4)
 >>> print(f"{predictor.get_forward_backward_time(1) * 1e6:.1f} us")
-38.6 us
+50.7 us
 >>> print(f"{predictor.get_collective_time('all_reduce', gradient) * 1e6:.1f} us")
-210.8 us)")
+187.6 us)")
       .def(
           "__init__",
           [](P* self, std::int64_t world_size, const std::string& hardware,
              const std::optional<workload::ModelShape>& shape) {
-            new (self) P(positive("world_size", world_size), resolve_system(hardware),
+            new (self) P(positive("world_size", world_size), hardware::find_system(hardware),
                          shape.value_or(workload::ModelShape{}));
           },
           "world_size"_a, "hardware"_a = "h100_80g_nvl8", "shape"_a = nb::none(),
@@ -96,6 +136,17 @@ void bind_predictor(nb::module_& m) {
       .def_prop_ro("world_size", &P::world_size)
       .def_prop_ro("hardware", [](const P& p) { return p.system().name; })
       .def_prop_ro("shape", [](const P& p) { return p.shape(); })
+      .def_prop_ro(
+          "processor", [](const P& p) { return p.system().matrix; }, "The matrix unit.")
+      .def_prop_ro(
+          "mem_hbm", [](const P& p) { return p.system().mem1; }, "The memory of the device.")
+      .def_prop_ro(
+          "mem_pcie", [](const P& p) { return p.system().mem2; },
+          "The memory of the host, over the bus.")
+      .def_prop_ro(
+          "network",
+          [](const P& p) -> hardware::Network { return cost::network_for(p.system(), p.world()); },
+          "The network that connects all ranks.")
       .def(
           "compute_flops_time",
           [](const P& p, double flops) { return p.compute_flops_time({flops}).value; }, "flops"_a,
@@ -149,6 +200,23 @@ void bind_predictor(nb::module_& m) {
                    "ActivationGrad | WeightGrad, source: int | None = None, dest: "
                    "int | None = None) -> float"),
            "The time from one rank to another; by default from the first to the last.")
+      .def(
+          "collective_time",
+          [](const P& p, const std::string& name, std::int64_t bytes) {
+            return p.get_collective_time(name, buffer(bytes)).value;
+          },
+          "collective_name"_a, "bytes"_a,
+          "The time of a collective of all ranks on a whole buffer: the result of an all_gather, "
+          "the input of a reduce_scatter.")
+      .def(
+          "message_time",
+          [](const P& p, std::int64_t bytes, std::optional<std::int64_t> source,
+             std::optional<std::int64_t> dest) {
+            const auto [from, to] = message_ends(p, source, dest);
+            return cost::message_time(p.system(), buffer(bytes), from, to).value;
+          },
+          "bytes"_a, "source"_a = nb::none(), "dest"_a = nb::none(),
+          "The time of a message; by default from the first rank to the last.")
       .def("__repr__", [](const P& p) {
         return fmt::format("<RuntimePredictor for {} ranks of {}>", p.world_size(),
                            p.system().name);

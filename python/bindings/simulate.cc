@@ -22,6 +22,11 @@
 namespace shiplap::python {
 namespace {
 
+// Whether a plan fits into the memory of the device.
+struct MemoryFit {
+  std::optional<Diagnostic> problem;
+};
+
 struct Simulation {
   SharedPlan plan;
   std::string hardware;
@@ -151,7 +156,7 @@ void bind_run(nb::module_& m) {
                                 r.result.losses.size(), r.result.losses.front(),
                                 r.result.losses.back());
            })
-      .def("_repr_html_", [](const Run& r) { return picture(*r.trace); });
+      .def("_repr_html_", [](const Run& r) { return picture(*r.trace); }, Released());
   m.def("run", &run_plan, "plan"_a, nb::kw_only(), "steps"_a = 5, "seed"_a = 1, Released(),
         "Executes a Plan; see ``shiplap.run``.");
 }
@@ -159,6 +164,16 @@ void bind_run(nb::module_& m) {
 }  // namespace
 
 void bind_simulate(nb::module_& m) {
+  nb::class_<MemoryFit>(m, "MemoryFit",
+                        "Whether a plan fits into the memory of the device. It is true if it fits; "
+                        "otherwise its text says why not.")
+      .def_prop_ro(
+          "problem", [](const MemoryFit& f) { return f.problem; }, "D635, or None.")
+      .def("__bool__", [](const MemoryFit& f) { return !f.problem; })
+      .def("__str__", [](const MemoryFit& f) { return f.problem ? f.problem->what : "fits"; })
+      .def("__repr__", [](const MemoryFit& f) {
+        return fmt::format("<MemoryFit: {}>", f.problem ? f.problem->what : "fits");
+      });
   nb::class_<Simulation>(m, "Simulation",
                          "The result of simulating a plan. It is true if the plan can be executed "
                          "and fits into the memory of the device.")
@@ -170,8 +185,8 @@ void bind_simulate(nb::module_& m) {
           "The time in seconds without loading weights.")
       .def_prop_ro(
           "bubble", [](const Simulation& s) { return s.summary.bubble; },
-          "The fraction of the ranks' time between the first forward and the last backward that "
-          "is neither.")
+          "The fraction of the ranks' time between the first forward and the last backward in "
+          "which they are idle; None without a pipeline.")
       .def_prop_ro(
           "peak_memory", [](const Simulation& s) { return s.summary.all.peak.count; },
           "The maximum over ranks, in bytes.")
@@ -185,11 +200,15 @@ void bind_simulate(nb::module_& m) {
       .def_prop_ro(
           "problems", [](const Simulation& s) { return s.all_problems(); },
           "Why the plan cannot be executed: a deadlock, mismatched operations, out of memory.")
+      .def_prop_ro(
+          "fits", [](const Simulation& s) { return MemoryFit{s.memory}; },
+          "Whether it fits into the memory of the device, and if not, why.")
       .def_ro("plan", &Simulation::plan)
       .def_ro("trace", &Simulation::trace)
       .def_ro("hardware", &Simulation::hardware)
       .def(
-          "to_dict", [](const Simulation& s) { return to_python(to_json(s)); },
+          "to_dict",
+          [](const Simulation& s) { return to_python(unlocked([&] { return to_json(s); })); },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.simulate/1``.")
       .def("__bool__", [](const Simulation& s) { return s.problems.empty() && !s.memory; })
       .def("__str__", [](const Simulation& s) { return nb::str(nb::cast(s.trace)); })
@@ -203,7 +222,7 @@ void bind_simulate(nb::module_& m) {
                                 s.hardware, to_string(s.summary.step_time()),
                                 to_string(s.summary.all.peak), s.memory ? ", out of memory" : "");
            })
-      .def("_repr_html_", [](const Simulation& s) { return picture(*s.trace); });
+      .def("_repr_html_", [](const Simulation& s) { return picture(*s.trace); }, Released());
   m.def("simulate", &simulate, "plan"_a, nb::kw_only(), "hardware"_a = "h100_80g_nvl8",
         "eager"_a = 0, Released(), "Simulates a Plan; see ``shiplap.simulate``.");
   m.def("known_systems", &hardware::known_systems, "The built-in machine descriptions.");

@@ -69,7 +69,8 @@ class Training {
         .set("layers", trainer().training().layers)
         .set("batch", trainer().training().batch)
         .set("microbatches", trainer().training().microbatches)
-        .set("chunks", trainer().training().chunks);
+        .set("chunks", trainer().training().chunks)
+        .set("zero_stage", trainer().training().zero_stage);
     const Json of_trace = report::trace_to_json(trace()->trace, summary());
     for (const auto& [key, value] : of_trace.as_object()) all.set(key, value);
     return all;
@@ -85,15 +86,17 @@ class Training {
   trace::Summary summary_;
 };
 
+// A property: an error is an AttributeError too, so that hasattr() and completion work.
 template <class Ask>
-decltype(auto) unlocked(const Ask& ask) {
-  const nb::gil_scoped_release released;
-  return ask();
+auto property(const Ask& ask) {
+  return [ask](Training& t) {
+    return rethrowing_as<InputAttributeError>([&] { return unlocked([&] { return ask(t); }); });
+  };
 }
 
 template <class Ask>
 auto of_summary(const Ask& ask) {
-  return [ask](Training& t) { return unlocked([&] { return ask(t.summary()); }); };
+  return property([ask](Training& t) { return ask(t.summary()); });
 }
 
 std::vector<std::int64_t> peaks(const trace::Summary& summary) {
@@ -106,30 +109,24 @@ void bind_training(nb::module_& m) {
   using trace::Summary;
   nb::class_<Training>(m, "Training", "The result of training a strategy in virtual time.")
       .def_prop_ro("name", [](const Training& t) { return t.ranks()->name; })
-      .def_prop_ro(
-          "time",
-          [](const Training& t) {
-            return unlocked([&] { return t.ranks()->timeline().end.value; });
-          },
-          "The total time in seconds.")
+      .def_prop_ro("time", property([](Training& t) { return t.ranks()->timeline().end.value; }),
+                   "The total time in seconds.")
       .def_prop_ro("step_time", of_summary([](const Summary& s) { return s.step_time().value; }),
                    "The time in seconds without loading weights.")
       .def_prop_ro(
           "bubble", of_summary([](const Summary& s) { return s.bubble; }),
-          "The fraction of the ranks' time between the first forward and the last backward "
-          "that is neither.")
+          "The fraction of the ranks' time between the first forward and the last backward in "
+          "which they are idle; None without a pipeline.")
       .def_prop_ro("exposed",
                    of_summary([](const Summary& s) { return s.fraction_of_step(s.all.exposed); }),
                    "The fraction of the ranks' time with exposed communication.")
       .def_prop_ro("memory", of_summary(peaks), "The peak memory of each rank, in bytes.")
       .def_prop_ro("peak_memory", of_summary([](const Summary& s) { return s.all.peak.count; }),
                    "The maximum over ranks, in bytes.")
-      .def_prop_ro(
-          "plan", [](Training& t) { return unlocked([&] { return t.plan(); }); },
-          "The recorded plan, to be checked, simulated and run.")
-      .def_prop_ro(
-          "trace", [](Training& t) { return unlocked([&] { return t.trace(); }); },
-          "The events of all ranks.")
+      .def_prop_ro("plan", property([](Training& t) { return t.plan(); }),
+                   "The recorded plan, to be checked, simulated and run.")
+      .def_prop_ro("trace", property([](Training& t) { return t.trace(); }),
+                   "The events of all ranks.")
       .def_prop_ro(
           "models",
           [](const Training& t) {
@@ -183,6 +180,7 @@ auto naming_arguments(const Do& act) {
       if (d.where.flag.starts_with("--")) d.where.flag.erase(0, 2);
       if (d.where.flag == "global-batch") d.where.flag = "batch";
       if (d.where.flag == "seq-length") d.where.flag = "block";
+      if (d.where.flag == "zero-stage") d.where.flag = "zero_stage";
     }
     throw InputError(all);
   }
@@ -207,7 +205,7 @@ SharedRanks ranks_for(const Wanted& wanted, const strategy::StrategyInfo& entry)
 SharedRanks ranks_for_own(const Wanted& wanted, std::string name) {
   const strategy::TrainingSize size = cli::size_of(wanted.flags, wanted.defaults);
   strategy::StrategyInfo entry{
-      .name = name, .summary = "", .axes = {}, .shards = "", .aliases = {}};
+      .name = name, .summary = "", .axes = {}, .shards = {}, .aliases = {}};
   for (const plan::Axis& axis : size.mesh) entry.axes.push_back(axis.name);
   if (entry.axes.empty()) entry.axes = {"dp"};
   strategy::World world = strategy::world_for(entry, size);
@@ -216,7 +214,8 @@ SharedRanks ranks_for_own(const Wanted& wanted, std::string name) {
   const strategy::Training training{.layers = size.layers,
                                     .batch = size.batch,
                                     .microbatches = std::max(size.microbatches, 1),
-                                    .chunks = std::max(size.chunks, 1)};
+                                    .chunks = std::max(size.chunks, 1),
+                                    .zero_stage = size.zero_stage};
   return std::make_shared<Ranks>(world, training, std::move(name));
 }
 
@@ -226,7 +225,7 @@ std::string name_of(nb::handle strategy) {
 }
 
 std::unique_ptr<Training> train_library(const Wanted& wanted, const std::string& name) {
-  const nb::gil_scoped_release released;
+  const LongCall released;
   const strategy::StrategyInfo& entry = strategy::find_strategy(name);
   SharedRanks ranks = naming_arguments([&] { return ranks_for(wanted, entry); });
   ranks->trainer.run(entry.strategy);
@@ -240,12 +239,13 @@ std::unique_ptr<Training> train_own(const Wanted& wanted, nb::handle strategy) {
                              .c_str());
   }
   SharedRanks ranks = naming_arguments([&] { return ranks_for_own(wanted, name_of(strategy)); });
+  const CancellationScope scope(raise_signals);  // the GIL is held: coroutines run
   train_in_python(ranks, strategy);
   return std::make_unique<Training>(std::move(ranks));
 }
 
 struct Sizes {
-  std::optional<std::int64_t> ranks, layers, batch, microbatches, chunks, hidden, block;
+  std::optional<std::int64_t> ranks, layers, batch, microbatches, chunks, zero_stage, hidden, block;
 };
 
 struct Options {
@@ -265,6 +265,7 @@ Wanted wanted(const Sizes& sizes, const Options& options, const workload::ModelS
                   .global_batch = sizes.batch,
                   .microbatches = sizes.microbatches,
                   .chunks = sizes.chunks,
+                  .zero_stage = sizes.zero_stage,
                   .hidden = sizes.hidden,
                   .seq_length = sizes.block};
   result.defaults.shape = usual;
@@ -293,7 +294,7 @@ void bind_train(nb::module_& m) {
   m.def(
       "train",
       [](nb::handle strategy, Number ranks, nb::object mesh, Number layers, Number batch,
-         Number microbatches, Number chunks, Number hidden, Number block,
+         Number microbatches, Number chunks, Number zero_stage, Number hidden, Number block,
          std::optional<std::string> datatype, std::optional<int> moments, std::string hardware,
          std::int64_t eager, bool for_run) {
         const Wanted what = wanted({.ranks = ranks,
@@ -301,6 +302,7 @@ void bind_train(nb::module_& m) {
                                     .batch = batch,
                                     .microbatches = microbatches,
                                     .chunks = chunks,
+                                    .zero_stage = zero_stage,
                                     .hidden = hidden,
                                     .block = block},
                                    {.mesh = std::move(mesh),
@@ -314,13 +316,14 @@ void bind_train(nb::module_& m) {
       },
       "strategy"_a, nb::kw_only(), "ranks"_a = nb::none(), "mesh"_a = nb::none(),
       "layers"_a = nb::none(), "batch"_a = nb::none(), "microbatches"_a = nb::none(),
-      "chunks"_a = nb::none(), "hidden"_a = nb::none(), "block"_a = nb::none(),
-      "datatype"_a = nb::none(), "moments"_a = nb::none(), "hardware"_a = "h100_80g_nvl8",
-      "eager"_a = 0, "for_run"_a = false,
+      "chunks"_a = nb::none(), "zero_stage"_a = nb::none(), "hidden"_a = nb::none(),
+      "block"_a = nb::none(), "datatype"_a = nb::none(), "moments"_a = nb::none(),
+      "hardware"_a = "h100_80g_nvl8", "eager"_a = 0, "for_run"_a = false,
       nb::sig("def train(strategy: str | Callable[[Model], Coroutine[Any, Any, object]], *, "
               "ranks: int | None = None, mesh: dict[str, int] | str | None = None, "
               "layers: int | None = None, batch: int | None = None, "
               "microbatches: int | None = None, chunks: int | None = None, "
+              "zero_stage: int | None = None, "
               "hidden: int | None = None, block: int | None = None, "
               "datatype: str | None = None, moments: int | None = None, "
               "hardware: str = 'h100_80g_nvl8', eager: int = 0, for_run: bool = False) "
@@ -344,9 +347,9 @@ void bind_train(nb::module_& m) {
 ...             l, grad_weights[l], weights[l], opt_states[l])
 ...         model.set_final_weight(l, weights[l])
 >>> shiplap.train(ddp, ranks=8, layers=4, batch=8)
-<Training ddp on 8 ranks of h100_80g_nvl8: step 1.62 ms, peak memory 544 MiB>
+<Training ddp on 8 ranks of h100_80g_nvl8: step 1.66 ms, peak memory 544 MiB>
 >>> shiplap.train("fsdp", ranks=8, layers=4, batch=8)
-<Training fsdp on 8 ranks of h100_80g_nvl8: step 1.05 ms, peak memory 216 MiB>
+<Training fsdp on 8 ranks of h100_80g_nvl8: step 1.15 ms, peak memory 216 MiB>
 
 Arguments are the flags of ``shiplap simulate``, with the same defaults: 4 ranks, 4 layers, 4
 samples per rank, weights of 4096 x 4096 in float16. ``mesh`` gives the axes and their sizes,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shiplap/plan/mesh.h"
+#include "shiplap/trace/event.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::python {
@@ -17,6 +18,9 @@ struct NamedTrace {
   plan::Mesh mesh;                   // no axes: not known
 };
 using SharedTrace = std::shared_ptr<const NamedTrace>;
+
+// Throws InputError D003 for an unknown name, with similar ones.
+[[nodiscard]] trace::EventKind parse_event_kind(const std::string& name);
 
 // An HTML fragment for notebooks.
 [[nodiscard]] std::string picture(const NamedTrace& trace);

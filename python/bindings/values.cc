@@ -54,6 +54,10 @@ std::optional<IndexSet> run_of(nb::handle range) {
   return IndexSet::range(start, count, step);
 }
 
+nb::object hash_key(const ModelShape& s) {
+  return nb::make_tuple(s.hidden, s.block, long_name(s.datatype), s.moments);
+}
+
 void bind_shape(nb::module_& m) {
   nb::class_<ModelShape>(m, "ModelShape", R"(The sizes of values: a layer is one square matrix.
 
@@ -90,8 +94,8 @@ void bind_shape(nb::module_& m) {
       .def_prop_ro(
           "opt_state", [](const ModelShape& s) { return s.opt_state().count; },
           "Bytes of a weight's optimizer state.")
-      .def("__eq__", [](const ModelShape& a, const ModelShape& b) { return a == b; })
-      .def("__eq__", [](const ModelShape&, nb::handle) { return false; })
+      .def("__eq__", &equal<ModelShape>, nb::is_operator())
+      .def("__hash__", [](const ModelShape& value) { return nb::hash(hash_key(value)); })
       .def("__repr__", [](const ModelShape& s) {
         return fmt::format("ModelShape(hidden={}, block={}, datatype='{}', moments={})", s.hidden,
                            s.block, long_name(s.datatype), s.moments);
@@ -112,8 +116,7 @@ nb::class_<T> bind_value(nb::module_& m, const char* name, const char* doc) {
           },
           "shape"_a = nb::none(), "Bytes.")
       .def("is_complete", &T::is_complete, "Whether no part is missing.")
-      .def("__eq__", [](const T& a, const T& b) { return a == b; })
-      .def("__eq__", [](const T&, nb::handle) { return false; })
+      .def("__eq__", &equal<T>, nb::is_operator())
       .def("__repr__", [](const T& v) { return "<" + describe(v) + ">"; })
       .def("__str__", [](const T& v) { return describe(v); });
   type.attr("__hash__") = nb::none();  // as of a dataclass

@@ -7,7 +7,8 @@ True
 
 Results have ``to_dict()`` and a rich display in notebooks; errors carry diagnostics.
 ``shiplap.dispatch`` has the Q/KV dispatch, ``shiplap.strategy`` the API for training strategies,
-``shiplap.torch`` (if torch is installed) a Dispatcher with autograd.
+``shiplap.torch`` (if torch is installed) a Dispatcher with autograd, ``shiplap.jax`` (if JAX is
+installed) overlapped GEMMs.
 """
 
 import importlib
@@ -17,7 +18,15 @@ from shiplap._errors import (
     CommTimeoutError,
     Error,
     Failure,
+    InputAttributeError,
     InputError,
+    InputFileNotFoundError,
+    InputIndexError,
+    InputIsADirectoryError,
+    InputKeyError,
+    InputOSError,
+    InputPermissionError,
+    InputTypeError,
     InternalError,
     MetadataMismatch,
     Mismatch,
@@ -29,10 +38,12 @@ from shiplap._shiplap import (
     Event,
     Finding,
     Plan,
+    Postmortem,
     Report,
     Run,
     RuntimePredictor,
     Simulation,
+    Suspect,
     Trace,
     Training,
     known_systems,
@@ -42,7 +53,7 @@ from shiplap._shiplap import (
 from shiplap._shiplap import version as __version__
 from shiplap import dispatch, strategy
 from shiplap._plan_builder import PlanBuilder
-from shiplap._verbs import Answer, check, explain, overlap, plan_of, run, simulate
+from shiplap._verbs import Answer, check, explain, overlap, plan_of, postmortem, run, simulate
 
 __all__ = [
     "Answer",
@@ -52,18 +63,28 @@ __all__ = [
     "Event",
     "Failure",
     "Finding",
+    "InputAttributeError",
     "InputError",
+    "InputFileNotFoundError",
+    "InputIndexError",
+    "InputIsADirectoryError",
+    "InputKeyError",
+    "InputOSError",
+    "InputPermissionError",
+    "InputTypeError",
     "InternalError",
     "MetadataMismatch",
     "Mismatch",
     "MissingDependency",
     "Plan",
     "PlanBuilder",
+    "Postmortem",
     "RankFailed",
     "Report",
     "Run",
     "RuntimePredictor",
     "Simulation",
+    "Suspect",
     "Trace",
     "Training",
     "__version__",
@@ -73,6 +94,7 @@ __all__ = [
     "known_systems",
     "overlap",
     "plan_of",
+    "postmortem",
     "run",
     "simulate",
     "strategies",
@@ -82,8 +104,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports `shiplap.torch` and `shiplap.testing` lazily; former names."""
-    if name in ("testing", "torch"):
+    """Imports `shiplap.jax`, `shiplap.torch` and `shiplap.testing` lazily; former names."""
+    if name in ("jax", "testing", "torch"):
         return importlib.import_module(f"shiplap.{name}")
     if name in _deprecated.CLASSES:
         new = _deprecated.CLASSES[name]

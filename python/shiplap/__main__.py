@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     """Replaces this process by the command line tool. `record` needs torch and runs here."""
-    if sys.argv[1:2] == ["record"]:
+    if sys.argv[1:2] == ["record"] and sys.argv[2:3] not in (["-h"], ["--help"]):
         from shiplap.record.__main__ import main as record
 
         sys.exit(record(sys.argv[2:]))

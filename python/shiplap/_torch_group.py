@@ -3,7 +3,8 @@
 A rank that detects an error before a collective cannot just raise: its peers would hang. It first
 posts the failure under a key in the store of the process group. A rank that is blocked for longer
 than the poll interval checks that key, and times out at its deadline. A collective that completes
-at once never reads the store, so the mechanism costs nothing while no rank fails.
+at once never reads the store, so the mechanism costs nothing while no rank fails. Ranks that wait
+in an engine of overlapped GEMMs do not read the store: the rank that fails aborts all engines too.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from shiplap import _errors, _shiplap
 _POLL_INTERVAL_S = 0.1  # between two reads of the failure key
 _MIN_WAIT_S = 0.001  # torch rounds to milliseconds, and 0 means no timeout
 _FAILURE_KEY = "failed"
+_TIMED_OUT = "timeout"  # in place of the failed rank: a collective timed out
 _MAX_HASHES = 32  # every gather has this fixed size: gloo crashes if sizes differ between ranks
 _ROWS_MARKER = -1  # in place of the number of hashes: this rank is about to exchange rows
 
@@ -35,7 +37,9 @@ class _GroupState:
 
     def __init__(self, store: Any = None) -> None:
         self.failure = ""  # not empty: the group has failed
+        self.calls = 0  # collectives that this rank has started
         self.checked: set[tuple[Any, ...]] = set()  # row formats, with NCCL only
+        self.engines: dict[float, int] = {}  # numbers of the engine's groups, by deadline
         self.store = store
 
 
@@ -69,7 +73,7 @@ class MonitoredGroup:
             self.deadline = _parse_deadline(deadline)
 
     def _attach(self, group: Any) -> None:
-        self.group = dist.group.WORLD if group is None else group
+        self.group = dist.group.WORLD if group is None else _process_group(group)
         self.rank = dist.get_rank(self.group)
         if self.rank < 0:
             _shiplap._raise("D400", "this rank is not in the group")
@@ -83,14 +87,24 @@ class MonitoredGroup:
     # ---- failure propagation
 
     def abort_peers(self, error: BaseException) -> None:
-        """Posts the failure of this rank, unless one has been posted already."""
-        self._post_failure(str(self.ranks[self.rank]), error)
+        """Ranks that wait for this one raise, in a collective of torch or in an engine."""
+        known = isinstance(error, _errors.Error)  # then the message says what it is
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        self._post_failure(str(self.ranks[self.rank]), message)
+        self._abort_engines(error)
 
-    def _post_failure(self, failed: str, error: BaseException) -> None:
-        self._state.failure = self._state.failure or str(error)
+    def _abort_engines(self, error: BaseException, told: int | None = None) -> None:
+        """Ranks that wait in an engine do not read the store. ``told`` needs no abort."""
+        for number in self._state.engines.values():
+            if number != told:
+                _shiplap.jax.abort_group(number, str(error))
+
+    def _post_failure(self, failed: str, message: str) -> None:
+        """Posts a failure under the key, unless one has been posted already."""
+        self._state.failure = self._state.failure or message
         if self._store is None:
             return
-        note = f"{failed}\n{error}"
+        note = f"{failed}\n{message}"
         with contextlib.suppress(RuntimeError):  # the rank that hosted the store has exited
             try:
                 self._store.compare_set(_FAILURE_KEY, "", note)
@@ -106,7 +120,7 @@ class MonitoredGroup:
             self.abort_peers(error)
             raise
 
-    def _read_failure(self) -> tuple[int | None, str] | None:
+    def _read_failure(self) -> tuple[int | str | None, str] | None:
         """Returns the failed rank, if it is known, and its message; None if no rank failed."""
         try:
             if not self._store.check([_FAILURE_KEY]):
@@ -115,22 +129,31 @@ class MonitoredGroup:
         except RuntimeError as error:
             # The host of the store may just have exited first.
             return None, f"lost connection to the store of the process group: {error}"
-        return (int(rank) if rank else None), message
+        return (int(rank) if rank.isdigit() else rank or None), message
 
     def _raise_failure(self, code: str, what: str, why: str, rank: int | None = None) -> None:
         try:
             _shiplap._raise(code, what, why, rank=rank)
         except _errors.Failure as error:
-            self._post_failure("", error)  # this rank only detected the failure
+            # This rank only detected the failure.
+            if isinstance(error, _errors.CommTimeoutError):
+                self._post_failure(_TIMED_OUT, why)
+            else:
+                self._post_failure("", str(error))
+            if rank is None:  # a rank that is known to have failed has told the engines itself
+                self._abort_engines(error)
             raise
 
     def _check_failures(self, operation: str, cause: str = "") -> None:
         """Raises if a rank has failed."""
         note = self._read_failure()
-        if note is not None:
+        if note is not None and note[0] == _TIMED_OUT:
+            self._raise_failure("D301", f"{operation} timed out", note[1])
+        elif note is not None:
             name = "a rank" if note[0] is None else f"rank {note[0]}"
             self._raise_failure("D302", f"{name} failed",
-                                f"{note[1]}; this rank was in {operation}", note[0])
+                                f"{note[1]}; this rank was in {operation}",
+                                note[0] if isinstance(note[0], int) else None)
         if cause:
             self._raise_failure("D302", "a rank failed", f"{cause}; this rank was in {operation}")
 
@@ -152,6 +175,7 @@ class MonitoredGroup:
             if work.is_completed():
                 self._finish(work, operation)
                 return
+            self._post_arrival()
             self._check_failures(operation)
             self._check_deadline(end, operation)
 
@@ -168,6 +192,7 @@ class MonitoredGroup:
         while not work.is_completed():
             if time.monotonic() < next_poll:
                 continue
+            self._post_arrival()
             self._check_failures(operation)
             self._check_deadline(end, operation)
             next_poll = time.monotonic() + _POLL_INTERVAL_S
@@ -175,11 +200,31 @@ class MonitoredGroup:
 
     def _check_deadline(self, end: float, operation: str) -> None:
         if time.monotonic() >= end:
+            missing = self._missing_ranks()
             self._raise_failure("D301", f"{operation} timed out after {self.deadline:g} s",
+                                f"missing: {missing}" if missing else
                                 "a rank did not take part and reported no failure")
+
+    def _post_arrival(self) -> None:
+        """A rank that waits for long says in which collective, so that others can tell who did not
+        come. One that needs not wait posts nothing."""
+        with contextlib.suppress(RuntimeError):
+            self._store.set(f"arrived {self.rank}", str(self._state.calls))
+
+    def _missing_ranks(self) -> str:
+        """Those that do not wait in this collective: "rank 1", "ranks 1, 2"."""
+        missing = []
+        for index, rank in enumerate(self.ranks):
+            key = f"arrived {index}"
+            with contextlib.suppress(RuntimeError):
+                there = self._store.check([key]) and int(self._store.get(key))
+                if index != self.rank and there < self._state.calls:
+                    missing.append(str(rank))
+        return f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}" if missing else ""
 
     def _start(self, start: Any, operation: str) -> Any:
         self._check_alive()
+        self._state.calls += 1
         try:
             return start()
         except RuntimeError as error:
@@ -262,6 +307,16 @@ class MonitoredGroup:
                             rank=self.ranks[self.rank])
         if self.device.type != "cpu":
             self._state.checked.add(kind)
+
+
+def _process_group(group: Any) -> Any:
+    """A process group, or that of a DeviceMesh of one dimension."""
+    if not hasattr(group, "get_group"):
+        return group
+    if group.ndim != 1:
+        _shiplap._raise("D400", f"a group is one dimension of a mesh, and {group} has {group.ndim}",
+                        "", "name it: `mesh['cp']`")
+    return group.get_group()
 
 
 def _parse_deadline(deadline: float) -> float:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Union
 
 from shiplap import _shiplap
-from shiplap._shiplap import Plan, Report, Run, Simulation
+from shiplap._shiplap import Plan, Postmortem, Report, Run, Simulation
+from shiplap._torch_schedule import executed_order, to_csv
 
 
 class HasPlan(Protocol):
@@ -20,25 +21,22 @@ class HasPlan(Protocol):
 
 
 class TorchSchedule(Protocol):
-    """A schedule of torch.distributed.pipelining for several stages per rank."""
+    """A schedule of torch.distributed.pipelining."""
 
-    pipeline_order: Mapping[int, Sequence[Any]]  # the actions of each rank; None: idle
-
-
-Subject = Union[Plan, HasPlan, TorchSchedule, str, "os.PathLike[str]"]
+    pipeline_order: Any  # the actions of each rank; None: idle
 
 
-def _schedule_text(order: Mapping[int, Sequence[Any]]) -> str:
-    rows = (order[rank] for rank in sorted(order))
-    return "".join(
-        ",".join("" if action is None else str(action) for action in row) + "\n" for row in rows
-    )
+Order = Mapping[int, Sequence[Any]]  # the actions of each rank, such as a ``pipeline_order``
+Subject = Union[Plan, HasPlan, TorchSchedule, Order, str, "os.PathLike[str]"]
 
 
 def plan_of(subject: Subject) -> Plan:
-    """Returns the plan of a Plan, a training, a schedule object of torch, or a file.
+    """Returns the plan of a Plan, a training, a schedule of torch, or a file.
 
-    A file is a ``.plan``, its JSON, or a pipeline schedule of torch as ``.csv``.
+    A file is a ``.plan``, its JSON, or a pipeline schedule of torch as ``.csv``. Of a schedule
+    object, the order is used that torch executes, and the name of the plan says which that is:
+    ``ScheduleDualPipeV.pipeline_order_with_comms``, or ``ScheduleGPipe._step_microbatches`` if the
+    order is defined by code.
     """
     if isinstance(subject, Plan):
         return subject
@@ -47,13 +45,19 @@ def plan_of(subject: Subject) -> Plan:
         if path.endswith(".csv"):
             return Plan.from_schedule(_shiplap._read_file(path), path)
         return Plan.read(path)
-    plan = getattr(subject, "plan", None)
+    plan = subject.plan if hasattr(type(subject), "plan") else getattr(subject, "plan", None)
     if isinstance(plan, Plan):
         return plan
-    order = getattr(subject, "pipeline_order", None)
-    if order is not None:
-        return Plan.from_schedule(_schedule_text(order), type(subject).__name__)
-    raise TypeError(f"expected a Plan, an object with a plan, or a file name; got {subject!r}")
+    if isinstance(subject, Mapping) and all(isinstance(rank, int) for rank in subject):
+        return Plan.from_schedule(to_csv(subject), "schedule")
+    if hasattr(subject, "pipeline_order"):
+        attribute, order = executed_order(subject)
+        name = f"{type(subject).__name__}.{attribute}"
+        return Plan.from_schedule(to_csv(order), name)
+    raise TypeError(
+        "expected a Plan, an object with a plan, a pipeline schedule of torch, the actions of each "
+        f"rank, or a file name; got {subject!r}"
+    )
 
 
 def check(
@@ -91,7 +95,7 @@ def simulate(
 
     >>> simulation = shiplap.simulate(shiplap.train("ddp", ranks=8, layers=4, batch=8))
     >>> simulation
-    <Simulation ddp on 8 ranks on h100_80g_nvl8: step 1.62 ms, peak memory 536 MiB>
+    <Simulation ddp on 8 ranks on h100_80g_nvl8: step 1.66 ms, peak memory 536 MiB>
     """
     return _shiplap.simulate(plan_of(plan), hardware=hardware, eager=eager)
 
@@ -106,6 +110,44 @@ def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
     (True, 3)
     """
     return _shiplap.run(plan_of(plan), steps=steps, seed=seed)
+
+
+Contents = Union[bytes, str]
+Dumps = Union[
+    str,
+    "os.PathLike[str]",
+    Sequence[Union[str, "os.PathLike[str]"]],
+    Mapping[int, Union[Contents, Sequence[Contents]]],
+]
+
+
+def postmortem(
+    dumps: Dumps, *, plan: Subject | None = None, hung: bool | str = False, world: int = 0
+) -> Postmortem:
+    """Says why a job hung: which rank, which call, which line.
+
+    ``dumps`` are flight recorder dumps and stacks: their files or folders, or, by rank, their
+    contents (pickle, JSON, or the text of a stack; several of a rank as a list). ``plan`` is what
+    the job should do, as recorded by ``shiplap record``. With ``hung``, which may say how it is
+    known, the job hangs for sure and needs no proof. ``world`` is the number of ranks, if the dumps
+    of the last ones are missing.
+
+    >>> answer = shiplap.postmortem("data/hung_jobs/real/skips_operation/dumps")
+    >>> answer.suspects[0].ranks, answer.suspects[0].fault
+    ([2], 'divergence')
+    """
+    intended = None if plan is None else plan_of(plan)
+    reason = hung if isinstance(hung, str) else "assumed" if hung else ""
+    if isinstance(dumps, (str, os.PathLike)):
+        dumps = [dumps]
+    if not isinstance(dumps, Mapping):
+        paths = [os.fsdecode(path) for path in dumps]
+        return _shiplap._postmortem_files(paths, reason, world, intended)
+    contents = []
+    for rank, each in dumps.items():
+        several = [each] if isinstance(each, (bytes, str)) else each
+        contents += [(rank, one.encode() if isinstance(one, str) else one) for one in several]
+    return _shiplap._postmortem_contents(contents, reason, world, intended)
 
 
 class Answer(dict[str, Any]):

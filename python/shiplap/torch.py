@@ -13,6 +13,9 @@ True
 
 It uses ``torch.distributed.all_to_all_single``, so it runs on gloo with CPU tensors and on NCCL
 with GPU tensors. docs/torch.md is a tutorial.
+
+``OverlappedLinear`` is a tensor-parallel linear layer whose communication overlaps its GEMMs, on
+CPU ranks.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ except ImportError as error:
 from torch.utils.weak import WeakIdKeyDictionary
 
 from shiplap._torch_group import MonitoredGroup
+from shiplap._torch_linear import OverlappedLinear
 
-__all__ = ["Dispatcher", "Exchange", "Metadata"]
+__all__ = ["Dispatcher", "Exchange", "Metadata", "OverlappedLinear"]
 
 _ACCUMULATION_DTYPE = {torch.float16: torch.float32, torch.bfloat16: torch.float32,
            torch.complex32: torch.complex64}
@@ -50,6 +54,10 @@ _SUMMABLE = {torch.float32, torch.float64, torch.complex64, torch.complex128, to
              torch.uint64, *_ACCUMULATION_DTYPE}
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _MAX_UINT32 = 2**32 - 1
+
+# Methods that communicate or read tables of C++ cannot be traced: torch.compile breaks its graph
+# there. Unlike torch.compiler.disable, this does not import the compiler (1 to 2 s).
+_outside_of_graphs = torch._disable_dynamo
 _MAX_PENDING = 8  # dispatches that are not combined yet; older ones and their graphs are dropped
 
 
@@ -94,8 +102,10 @@ class Metadata:
     arrival: str = "placed"
 
     @staticmethod
-    def from_dispatch(table: _dispatch.Metadata) -> Metadata:
+    def from_dispatch(table: Any) -> Metadata:
         """The tensors of a table, int64 throughout."""
+        if not isinstance(table, _dispatch.Metadata):
+            table = _dispatch.Metadata(table)
         fields: dict[str, Any] = {name: _tensor(array)
                                   for name, array in _shiplap._dense_arrays(table).items()}
         total = fields.pop("num_total_recv_tokens")
@@ -316,6 +326,7 @@ class Exchange:
     gradients of its copies. Sums have a fixed order (in float32 for float16 and bfloat16), so they
     are deterministic. A collective: all ranks of the group call it.
 
+    ``pair`` is a ``shiplap.dispatch.MetadataPair`` or two tables, sparse or as tensors.
     ``validates`` first proves that the tables are sound and that one is the inverse of the other.
     Without it, a table may send only some of the tokens; rows that receive nothing are zero.
 
@@ -327,11 +338,11 @@ class Exchange:
     True
     """
 
-    def __init__(self, pair: _dispatch.MetadataPair, group: Any = None, *,
+    def __init__(self, pair: Any, group: Any = None, *,
                  deadline: float = 60.0, validates: bool = True) -> None:
         monitored = MonitoredGroup(group, deadline)
         with monitored.abort_peers_on_exception():
-            _check_type(pair, _dispatch.MetadataPair, "pair")
+            pair = _as_pair(pair, "pair")
             hashes = {f"{direction} {field}": value
                       for direction, table in zip(("forward", "reverse"), pair)
                       for field, value in table.hashes().items()}
@@ -358,11 +369,13 @@ class Exchange:
         """Rows in this rank's attention layout."""
         return int(self._forward.rows_out)
 
+    @_outside_of_graphs
     def __call__(self, *xs: torch.Tensor) -> Any:
         """Forward: ``x`` has one row per token of the home layout, of any shape and dtype. Several
         tensors of one dtype are sent in one message and returned as a tuple."""
         return self._apply(False, xs)
 
+    @_outside_of_graphs
     def back(self, *xs: torch.Tensor) -> Any:
         """Reverse: ``x`` has one row per token of the attention layout."""
         return self._apply(True, xs)
@@ -379,10 +392,24 @@ class Exchange:
         return direction.move(self._group, xs)
 
 
+def _as_pair(value: Any, name: str) -> _dispatch.MetadataPair:
+    if isinstance(value, Sequence) and len(value) == 2:
+        value = _dispatch.MetadataPair(*value)
+    _check_type(value, _dispatch.MetadataPair, name)
+    return value
+
+
+def _as_dispatch(value: Any) -> _dispatch.QkvDispatch:
+    if isinstance(value, Sequence) and len(value) == 5:
+        value = _dispatch.QkvDispatch(value[:2], value[2:4], value[4])
+    _check_type(value, _dispatch.QkvDispatch, "metadata")
+    return value
+
+
 def _check_type(value: object, kind: type, name: str) -> None:
     if not isinstance(value, kind):
-        _shiplap._raise("D003", f"type mismatch: {name} is a {type(value).__name__}, not a "
-                        f"{kind.__name__}")
+        raise _errors.InputTypeError.of(
+            "D003", f"type mismatch: {name} is a {type(value).__name__}, not a {kind.__name__}")
 
 
 def _check_tensors(direction: _Direction, xs: Sequence[torch.Tensor]) -> None:
@@ -456,20 +483,23 @@ class _CombineFunction(torch.autograd.Function):
 class Dispatcher:
     """Sends queries, keys and values to the ranks of attention and returns outputs, with autograd.
 
-    ``metadata`` is a ``shiplap.dispatch.QkvDispatch``, the same on all ranks of ``group``. Creating
-    a Dispatcher is a collective: if the tables of a rank differ, every rank raises MetadataMismatch
-    with the rank and the field. It is cheap enough to be created in every step.
+    ``metadata`` is a ``shiplap.dispatch.QkvDispatch``, or its five parts: the tables of queries
+    there and back, those of keys there and back, each sparse or as tensors, and the attention
+    layout. It is the same on all ranks of ``group``, a process group or a DeviceMesh of one
+    dimension. Creating a Dispatcher is a collective: if the
+    tables of a rank differ, every rank raises MetadataMismatch with the rank and the field. It is
+    cheap enough to be created in every step.
 
     ``deadline`` is the timeout of a collective in seconds. If a rank detects an error, all others
     raise RankFailed with its message; used as a context manager, this also covers exceptions
     inside the block. ``validates`` first proves that the tables are sound.
     """
 
-    def __init__(self, metadata: _dispatch.QkvDispatch, group: Any = None, *,
+    def __init__(self, metadata: Any, group: Any = None, *,
                  deadline: float = 60.0, validates: bool = True) -> None:
         monitored = MonitoredGroup(group, deadline)
         with monitored.abort_peers_on_exception():
-            _check_type(metadata, _dispatch.QkvDispatch, "metadata")
+            metadata = _as_dispatch(metadata)
             hashes = metadata.hashes()
         monitored.check_hashes(hashes, metadata.world_size)
         if validates:  # the same on all ranks, so all raise
@@ -486,6 +516,7 @@ class Dispatcher:
         self._anchor_of: Any = WeakIdKeyDictionary()  # by the tensors that dispatch returned
         self._ends: dict[tuple[str, torch.device], torch.Tensor] = {}
 
+    @_outside_of_graphs
     def dispatch(self, q: torch.Tensor, k: torch.Tensor,
                  v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Sends tokens from the home to the attention layout; keys and values in one message.
@@ -499,6 +530,7 @@ class Dispatcher:
         self.device = q.device
         return moved[0], moved[1], moved[2]
 
+    @_outside_of_graphs
     def combine(self, out: torch.Tensor, *, of: torch.Tensor | None = None) -> torch.Tensor:
         """Returns the outputs of attention, one row per query, to the home layout.
 
@@ -538,12 +570,29 @@ class Dispatcher:
 
     @property
     def cu_seqlens_kv(self) -> torch.Tensor:
-        """The same for the keys. The last keys of an item are those of its own queries."""
+        """The same for the keys. With a causal mask the last keys of an item are those of its own
+        queries. Raises InputError if items share keys: use ``kv_begin`` and ``kv_length``."""
         return self._cu_seqlens("cu_seqlens_kv")
 
+    @property
+    def kv_begin(self) -> torch.Tensor:
+        """Where the keys of each item begin; int32."""
+        return self._cu_seqlens("kv_begin")
+
+    @property
+    def kv_length(self) -> torch.Tensor:
+        """The number of keys of each item; int32."""
+        return self._cu_seqlens("kv_length")
+
+    @_outside_of_graphs
     def _cu_seqlens(self, name: str) -> torch.Tensor:
         if (name, self.device) not in self._ends:
-            ends = getattr(self._layout, name)(self.rank)
+            try:
+                ends = getattr(self._layout, name)(self.rank)
+            except _errors.InputError as error:  # of a property, so that hasattr() works
+                found = _errors.InputAttributeError(str(error))
+                found.diagnostics = error.diagnostics
+                raise found from None
             self._ends[name, self.device] = torch.tensor(_to_list(ends),
                                                          dtype=torch.int32, device=self.device)
         return self._ends[name, self.device]
@@ -551,12 +600,16 @@ class Dispatcher:
     @property
     def max_seqlen_q(self) -> int:
         """The number of queries of the longest item of this rank."""
-        return self._layout.max_seqlen_q(self.rank)
+        return self._max_seqlen("max_seqlen_q")
 
     @property
     def max_seqlen_kv(self) -> int:
         """The number of keys of the longest item of this rank."""
-        return self._layout.max_seqlen_kv(self.rank)
+        return self._max_seqlen("max_seqlen_kv")
+
+    @_outside_of_graphs
+    def _max_seqlen(self, name: str) -> int:
+        return int(getattr(self._layout, name)(self.rank))
 
     def __enter__(self) -> Dispatcher:
         return self

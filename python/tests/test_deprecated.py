@@ -76,6 +76,12 @@ def test_former_parameters():
             to_dense(max_elements=1)
 
 
+def test_a_former_function():
+    layout = dispatch.create_qkv_dispatch(4, 64, 2, 2).attention
+    with pytest.warns(DeprecationWarning, match="causal_pairs is deprecated: use attention_pairs"):
+        assert dispatch.causal_pairs(layout, 1) == dispatch.attention_pairs(layout, 1)
+
+
 def test_both_names_of_a_parameter_contradict():
     table = dispatch.create_qkv_dispatch(4, 64, 2, 2).q.forward
     with pytest.raises(TypeError, match="both max_elements and largest"):

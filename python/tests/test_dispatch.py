@@ -1,5 +1,6 @@
 """shiplap.dispatch: the same as C++, under the same names."""
 
+import argparse
 import itertools
 import json
 import pathlib
@@ -78,7 +79,7 @@ def test_iterates_as_the_five_results():
     assert made.kv == dispatch.compute_metadata_kv(made.routing)
     assert attention == dispatch.compute_attention_layout(made.routing)
     assert dispatch.QkvDispatch(made.q, made.kv, attention) == made
-    assert sum(dispatch.causal_pairs(attention, rank) for rank in range(4)) > 0
+    assert sum(dispatch.attention_pairs(attention, rank) for rank in range(4)) > 0
 
 
 def test_compute_metadata_takes_whole_sequences():
@@ -122,6 +123,267 @@ def test_tables_go_to_rows_and_tensors_and_back():
             assert own.num_recv_tokens.tolist() == table.num_recv_tokens(rank).tolist()
 
 
+class Foreign:
+    """The metadata of another program: lists or arrays under the same names."""
+
+    def __init__(self, table):
+        self.dst_rank, self.dst_offset = table.dst_rank.tolist(), table.dst_offset.tolist()
+        self.seq_len, self.num_recv_tokens = table.seq_len.tolist(), None
+        self.arrival = table.arrival
+
+
+def forms(table):
+    dense = table.to_dense()
+    return [table, dense, dense.normalize_dtype(), Foreign(table)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_form_of_a_table_is_taken(seed):
+    np = pytest.importorskip("numpy")
+    made = dispatch.create_qkv_dispatch(3, 24, 3, 3, seed)
+    for form in map(forms, (made.q.forward, made.kv.forward, made.kv.reverse)):
+        table = form[0]
+        for other in form[1:]:
+            assert dispatch.Metadata(other) == dispatch.to_sparse(other) == table
+            assert dispatch.to_dense(other) == dispatch.to_dense(table)
+            assert dispatch.flows(other) == dispatch.flows(table)
+            assert dispatch.validate(other) == []
+            for rank in range(3):
+                mine, own = (dispatch.exchange_indices(one, rank) for one in (other, table))
+                assert mine.send_rows.tolist() == own.send_rows.tolist()
+                assert mine.recv_rows.tolist() == own.recv_rows.tolist()
+            xs = [np.arange(table.num_send_tokens(rank), dtype=np.float32) for rank in range(3)]
+            for simulate in (dispatch.orchestrate_simulate, dispatch.sum_simulate):
+                outs = [[np.zeros(24 * 9, dtype=np.float32) for _ in range(3)] for _ in range(2)]
+                simulate(xs, outs[0], table)
+                simulate(xs, outs[1], other)
+                assert all((a == b).all() for a, b in zip(*outs))
+    for q, kv in zip(zip(*map(forms, made.q)), zip(*map(forms, made.kv))):
+        assert dispatch.MetadataPair(*q) == made.q and dispatch.validate_queries(q) == []
+        assert dispatch.QkvDispatch(q, list(kv), made.attention) == made
+        assert dispatch.validate_keys(kv) == []
+    with pytest.raises(shiplap.InputError, match="expected a table, found int"):
+        dispatch.flows(3)
+    with pytest.raises(shiplap.InputError, match="expected two tables, found Metadata"):
+        dispatch.validate_keys(made.kv.forward)
+
+
+class Described:
+    """The fields of the first description: no arrival, and offsets perhaps in bytes."""
+
+    def __init__(self, table, factor=1, **fields):
+        self.dst_rank, self.seq_len = table.dst_rank.tolist(), table.seq_len.tolist()
+        self.dst_offset = (table.to_dense().dst_offset * factor).tolist()
+        self.num_recv_tokens = table.num_recv_tokens().tolist()
+        vars(self).update(fields)
+
+
+def test_a_reverse_table_without_arrival_sums_copies():
+    pytest.importorskip("numpy")
+    made = dispatch.create_qkv_dispatch(2, 16, 2, 4, seed=2)
+    for forward in (made.kv.forward, Described(made.kv.forward)):
+        for reverse in (Described(made.kv.reverse), Described(made.kv.reverse, arrival=None)):
+            assert dispatch.MetadataPair(forward, reverse) == made.kv
+            assert dispatch.validate_keys((forward, reverse)) == []
+    described = [Described(table) for table in (*made.q, *made.kv)]
+    again = dispatch.QkvDispatch(described[:2], described[2:], made.attention)
+    assert again == made and again.q.reverse.arrival == "placed"
+    placed = (made.kv.forward, Described(made.kv.reverse, arrival="placed"))
+    assert {one.code for one in dispatch.validate_keys(placed)} >= {"D412"}
+
+
+def test_offsets_in_bytes_are_found_or_converted():
+    pytest.importorskip("numpy")
+    made = dispatch.create_qkv_dispatch(2, 16, 2, 2, seed=2)
+    for table in (made.q.forward, made.kv.forward):
+        assert dispatch.Metadata(Described(table)) == table
+        assert dispatch.Metadata(Described(table, offset_unit="tokens")) == table
+        converted = Described(table, 8, offset_unit="bytes", row_bytes=8)
+        assert dispatch.Metadata(converted) == table
+        with pytest.raises(shiplap.InputError, match="D415") as error:
+            dispatch.Metadata(Described(table, 8))
+        assert "seems to be in bytes, with 8 per token" in str(error.value)
+        assert dispatch.Metadata(Described(table, 8, offset_unit="tokens")) != table  # is believed
+        for wrong, text in (({"offset_unit": "words"}, "unknown offset_unit `words`"),
+                            ({"offset_unit": "bytes"}, "need row_bytes, found None"),
+                            ({"offset_unit": "bytes", "row_bytes": 0}, "need row_bytes, found 0"),
+                            ({"offset_unit": "bytes", "row_bytes": 16}, "not a multiple of")):
+            with pytest.raises(shiplap.InputError, match=text):
+                dispatch.Metadata(Described(table, 8, **wrong))
+    # A table in tokens may have gaps, such as pieces that are aligned to 8 tokens.
+    aligned = dispatch.Metadata.from_rows([[(3, [(0, 0)]), (6, [(1, 0)])],
+                                           [(5, [(0, 8)]), (8, [(1, 8)])]])
+    assert dispatch.Metadata(Described(aligned)) == aligned
+
+
+def test_a_table_has_the_tensors_of_its_dense_form():
+    table = dispatch.create_qkv_dispatch(4, 30, 3, 3, 2).kv.forward
+    dense = table.to_dense()
+    for name in ("dst_rank", "dst_offset", "seq_len", "seq_recv_mask", "recv_seq_lens"):
+        assert getattr(table, name).tolist() == getattr(dense, name).tolist()
+    for name in ("num_recv_tokens", "num_seqs", "num_total_recv_tokens"):
+        assert getattr(table, name)().tolist() == getattr(dense, name).tolist()
+        of_rank = getattr(table, name)(1)
+        assert getattr(of_rank, "tolist", lambda: of_rank)() == getattr(dense, name)[1].tolist()
+
+
+def test_parameters_have_the_names_of_layouts_and_of_tensors():
+    made = dispatch.create_qkv_dispatch(4, 64, 2, 3, 1)
+    assert made == dispatch.create_qkv_dispatch(world_size=4, seq_len=64, num_seqs=2, cp_degree=3,
+                                                seed=1)
+    assert made.routing == dispatch.random_routing(4, num_seqs=2, seq_len=64, cp_degree=3, seed=1)
+    lengths, to = [[3, 1, 0], [2, 5, 4]], [[0, 1, -1], [0, 1, 0]]
+    pair = dispatch.compute_metadata(lengths, to)
+    assert pair == dispatch.compute_metadata(seq_len=lengths, dispatch_plan=to)
+    assert pair == dispatch.compute_metadata(seq_lens=lengths, dst_rank=to)
+    assert made.q == dispatch.compute_metadata(routing=made.routing)
+    for words, both in (({"total_seq_len": 8, "seq_len": 8}, "`total_seq_len` and `seq_len`"),
+                        ({"max_cp_degree": 1, "cp_degree": 1}, "`max_cp_degree` and `cp_degree`")):
+        with pytest.raises(TypeError, match=both):
+            dispatch.create_qkv_dispatch(2, **words)
+    with pytest.raises(TypeError, match="`dst_rank` and `dispatch_plan`"):
+        dispatch.compute_metadata(lengths, to, dispatch_plan=to)
+    with pytest.raises(TypeError, match="needs `dispatch_plan`"):
+        dispatch.compute_metadata(lengths)
+    with pytest.raises(TypeError, match="both `routing` and"):
+        dispatch.compute_metadata(made.routing, to)
+    with pytest.raises(shiplap.InputError, match="D400"):
+        dispatch.create_qkv_dispatch(2, 0)
+
+
+def test_a_decision_with_copies_is_completed():
+    np = pytest.importorskip("numpy")
+    lengths = [[128, 64, 0], [96, 128, 32]]
+    to = [[[1, 0], [0, -1], [-1, -1]], [[0, 1], [1, 0], [0, -1]]]
+    pair = dispatch.compute_metadata(lengths, to)
+    assert pair == dispatch.compute_metadata(np.array(lengths), np.array(to))
+    assert pair == dispatch.compute_metadata(lengths, [np.array(rank) for rank in to])
+    assert pair.forward.dst_rank.tolist() == to
+    assert pair.forward.dst_offset.tolist() == [
+        [[0, 0], [128, 0], [0, 0]], [[192, 128], [224, 288], [416, 0]]]
+    assert pair.reverse.arrival == "summed" and dispatch.validate_keys(pair) == []
+    assert [one.code for one in dispatch.validate([[3]], [[[-1, -1]]])] == ["D402"]
+
+
+def test_keys_of_mapping_tensors():
+    np = pytest.importorskip("numpy")
+    words = {"kv_to_q_mapping": [[[(0, 0), (1, 0)]], [[(1, 0), (-1, -1)]]],
+             "kv_context_size": [[0], [2]], "seq_len": [[2], [3]], "dispatch_plan": [[1], [0]]}
+    pair = dispatch.compute_metadata_kv(**words)
+    assert pair.forward.to_rows() == [[(2, [(1, 0), (0, 0)])], [(3, [(0, 2)])]]
+    assert dispatch.validate_keys(pair) == []
+    assert pair == dispatch.compute_metadata_kv(**{k: np.array(v) for k, v in words.items()})
+    with pytest.raises(TypeError, match="needs `kv_context_size`"):
+        dispatch.compute_metadata_kv(kv_to_q_mapping=[], seq_len=[], dispatch_plan=[])
+    with pytest.raises(TypeError, match="need a routing"):
+        dispatch.compute_metadata_kv(**words, mask="full")
+    with pytest.raises(shiplap.InputError, match="D408"):
+        dispatch.compute_metadata_kv(**{**words, "kv_context_size": [[0], [3]]})
+
+
+def test_the_whole_dispatch_of_mapping_tensors_is_validated():
+    words = {"kv_to_q_mapping": [[[(0, 0), (1, 0)]], [[(1, 0), (-1, -1)]]],
+             "kv_context_size": [[0], [2]], "seq_len": [[2], [3]], "dispatch_plan": [[1], [0]]}
+    other_names = {"seq_lens": words["seq_len"], "dst_rank": words["dispatch_plan"]}
+    q = dispatch.compute_metadata(words["seq_len"], words["dispatch_plan"])
+    kv = dispatch.compute_metadata_kv(**words)
+    attention = dispatch.compute_attention_layout(**words)
+    assert attention == dispatch.compute_attention_layout(
+        kv_to_q_mapping=words["kv_to_q_mapping"], kv_context_size=words["kv_context_size"],
+        **other_names)
+    assert attention.mask == "causal" and attention.cu_seqlens_kv(0).tolist() == [0, 5]
+    assert dispatch.validate(dispatch.QkvDispatch(q, kv, attention)) == []
+    # The first shard lacks the keys of the second, which a full mask asks for.
+    full = dispatch.compute_attention_layout(**words, mask="full")
+    found = dispatch.validate(dispatch.QkvDispatch(q, kv, full))
+    assert found and {one.code for one in found} == {"D409"}
+    routing = dispatch.create_qkv_dispatch(2, 8).routing
+    with pytest.raises(TypeError, match="both `routing` and `seq_len`"):
+        dispatch.compute_attention_layout(routing, seq_len=[[2]])
+    with pytest.raises(TypeError, match="needs `dispatch_plan`"):
+        dispatch.compute_attention_layout(**{**words, "dispatch_plan": None})
+    with pytest.raises(TypeError, match="`shares_keys` needs a routing"):
+        dispatch.compute_attention_layout(**words, shares_keys=True)
+
+
+@pytest.mark.parametrize("function", [
+    dispatch.compute_metadata_kv, dispatch.compute_attention_layout, dispatch.compute_qkv_dispatch])
+def test_an_empty_mask_is_not_causal(function):
+    with pytest.raises(shiplap.InputError, match="unknown mask"):
+        function(dispatch.create_qkv_dispatch(2, 8).routing, mask="")
+
+
+@pytest.mark.parametrize("mask", ["causal", "window:5", "prefix:6", "full"])
+@pytest.mark.parametrize("shares_keys", [False, True])
+def test_masks_and_shared_keys(mask, shares_keys):
+    made = dispatch.create_qkv_dispatch(4, 64, 2, 3, 1, mask=mask, shares_keys=shares_keys)
+    attention = made.attention
+    assert dispatch.validate(made) == [] and attention.mask == mask
+    assert attention.shares_keys == shares_keys and pickle.loads(pickle.dumps(made)) == made
+    assert dispatch.read_dispatch(made.to_json()).to_dispatch() == made
+    assert shiplap.check(dispatch.lower(made.routing, made)).sound
+    pairs = 0
+    lengths = {s.document: max(t.end for t in made.routing.home.all if t.document == s.document)
+               for s in made.routing.home.all}
+    kind, _, number = mask.partition(":")
+    for length in lengths.values():
+        for q, k in itertools.product(range(length), repeat=2):
+            pairs += (kind == "full" or (k <= q and (kind != "window" or q - k < int(number)))
+                      or (kind == "prefix" and k < int(number)))
+    assert sum(dispatch.attention_pairs(attention, rank) for rank in range(4)) == pairs
+    for rank in range(4):
+        ends = [a + b for a, b in zip(attention.kv_begin(rank).tolist(),
+                                      attention.kv_length(rank).tolist())]
+        assert max(ends, default=0) == attention.num_kv_tokens(rank)
+        if not shares_keys:
+            assert attention.cu_seqlens_kv(rank).tolist() == [0, *ends]
+    if shares_keys:
+        with pytest.raises(shiplap.InputError, match="D416"):
+            attention.cu_seqlens_kv(0)
+    with pytest.raises(shiplap.InputError, match="unknown mask"):
+        dispatch.compute_qkv_dispatch(made.routing, mask="sliding")
+
+
+def test_the_whole_way_of_a_random_dispatch():
+    for seed, mask in enumerate(["causal", "window:7", "prefix:9", "full"] * 3):
+        made = dispatch.test_qkv_dispatch(world_size=seed % 5 + 1, num_seqs=2, seq_len=30,
+                                          cp_degree=4, seed=seed, mask=mask, shares_keys=seed > 5)
+        assert made.attention.mask == mask and made.world_size == seed % 5 + 1
+    words = {"world_size": 3, "num_seqs": 2, "seq_len": 40, "seed": 5}
+    assert dispatch.test_qkv_dispatch(argparse.Namespace(**words, other=1)) == \
+        dispatch.create_qkv_dispatch(3, 40, 2, 4, 5)
+
+
+def test_the_whole_way_takes_its_parameters_in_every_form():
+    expected = dispatch.create_qkv_dispatch(2, 24, 2, 3, 0)
+    words = {"world_size": 2, "num_seqs": 2, "total_seq_len": 24, "max_cp_degree": 3}
+    unset = {"seq_len": None, "cp_degree": None, "seed": None, "hidden_size": None, "mask": None}
+    for args in (words, {**words, **unset}):
+        assert dispatch.test_qkv_dispatch(**words) == expected
+        assert dispatch.test_qkv_dispatch(args) == expected
+        assert dispatch.test_qkv_dispatch(argparse.Namespace(**args)) == expected
+        assert dispatch.test_qkv_dispatch(args, seq_len=8, max_cp_degree=1) == expected
+    with pytest.raises(TypeError, match="both `total_seq_len` and `seq_len`"):
+        dispatch.test_qkv_dispatch({**words, "seq_len": 24})
+    with pytest.raises(shiplap.InputError, match="hidden_size is 0"):
+        dispatch.test_qkv_dispatch(hidden_size=0)
+
+
+@pytest.mark.parametrize("error, wrong", [
+    ("come back", "orchestrate_simulate"), ("not summed", "sum_simulate")])
+def test_the_whole_way_finds_wrong_results(monkeypatch, error, wrong):
+    right = getattr(dispatch, wrong)
+
+    def off_by_one(tensor, output, table):
+        found = right(tensor, output, table)
+        found[0][0, 0] += 1
+        return found
+
+    monkeypatch.setattr(dispatch, wrong, off_by_one)
+    with pytest.raises(AssertionError, match=error):
+        dispatch.test_qkv_dispatch(world_size=2, seq_len=16)
+
+
 def test_everything_can_be_sent_to_another_process():
     made = dispatch.create_qkv_dispatch(3, 30, 3, 3, 4)
     again = pickle.loads(pickle.dumps(made))
@@ -153,7 +415,7 @@ def test_tensors_that_contradict_each_other_are_refused():
 @pytest.mark.parametrize("act", [
     lambda made: made.q.forward.row(4, 0), lambda made: made.q.forward.num_seqs(-1),
     lambda made: made.q.forward.row(0, 99), lambda made: made.attention.cu_seqlens_q(4),
-    lambda made: dispatch.causal_pairs(made.attention, 4),
+    lambda made: dispatch.attention_pairs(made.attention, 4),
     lambda made: made.routing.home.of(4), lambda made: made.routing.home.tokens(-1),
     lambda made: dispatch.exchange_indices(made.q.forward, 4),
     lambda made: made.q.forward.num_recv_tokens(4)])

@@ -15,8 +15,9 @@ import sys
 
 import pytest
 
-PAGES = ("docs/tour.md", "docs/python.md", "docs/torch.md", "docs/jax.md", "docs/check-in-ci.md")
-NEEDS = {"docs/torch.md": "torch", "docs/jax.md": "jax"}
+PAGES = ("docs/tour.md", "docs/python.md", "docs/torch.md", "docs/jax.md", "docs/check-in-ci.md",
+         "docs/puzzles.md")
+NEEDS = {"docs/torch.md": "torch", "docs/jax.md": "jax", "docs/check-in-ci.md": "torch"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

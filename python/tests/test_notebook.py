@@ -105,5 +105,5 @@ def test_each_puzzle_improves_on_what_came_before(figures):
     assert peak["weights_sharded"] < 0.6 * peak["ddp"]
     assert step["fully_sharded"] < 0.7 * step["weights_sharded"]
     assert peak["pipeline"] < 0.5 * peak["standard"]
-    assert step["gpipe"] < 0.5 * step["pipeline"]
+    assert step["gpipe"] < 0.7 * step["pipeline"]
     assert peak["pipeline_fsdp"] < peak["gpipe"]

@@ -27,6 +27,15 @@ def both(name, **size):
     return ours, shiplap.train(TWINS[name], **given)
 
 
+@pytest.mark.parametrize("stage", (0, 1, 2, 3))
+def test_hybrid_takes_a_stage_of_zero(stage):
+    training = shiplap.train("hybrid", ranks=8, layers=4, zero_stage=stage)
+    assert training.to_dict()["zero_stage"] == training.models[0].zero_stage == stage
+    assert shiplap.check(training.plan).sound
+    with pytest.raises(shiplap.InputError, match="expected 0 to 3, found 4"):
+        shiplap.train("hybrid", ranks=8, zero_stage=4)
+
+
 def test_every_strategy_of_the_library_has_a_twin():
     assert NAMES == list(shiplap.strategies())
 

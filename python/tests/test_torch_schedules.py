@@ -4,6 +4,7 @@ where torch puts them."""
 import random
 
 import pytest
+from broken_orders import BROKEN
 
 import shiplap
 from shiplap.testing import assert_sound
@@ -140,28 +141,133 @@ def assert_messages_as_in_torch(order) -> None:
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_sound(name, ranks):
     report = assert_sound(schedule(name, ranks, 2 * ranks))
-    assert report.ranks == ranks and report.plan.name == name
+    assert report.ranks == ranks and report.plan.name == f"{name}.pipeline_order_with_comms"
     assert shiplap.simulate(report.plan)
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_one_stage_per_rank(ranks):
-    """Of torch 2.15, whose order for the last rank of 1F1B begins with microbatch 1."""
-    assert_sound(one_stage_per_rank("ScheduleGPipe", ranks, 2 * ranks))
-    one_f_one_b = one_stage_per_rank("Schedule1F1B", ranks, 2 * ranks)
-    assert str(one_f_one_b.pipeline_order[ranks - 1][0]).endswith("F1"), "torch has fixed it"
+@pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
+@pytest.mark.parametrize(("ranks", "microbatches"), [(1, 3), (2, 4), (4, 4), (4, 8), (8, 16)])
+def test_schedules_that_are_code_are_judged_by_what_it_does(name, ranks, microbatches):
+    report = assert_sound(one_stage_per_rank(name, ranks, microbatches))
+    assert report.ranks == ranks and report.plan.name == f"{name}._step_microbatches"
+    assert shiplap.simulate(report.plan)
+
+
+def test_the_order_of_1f1b_is_not_what_torch_executes():
+    """Of torch 2.15, whose `pipeline_order` of the last rank begins with microbatch 1."""
+    order = one_stage_per_rank("Schedule1F1B", 4, 8).pipeline_order
+    assert str(order[3][0]) == "3F1", "torch has fixed it"
     with pytest.raises(shiplap.InputError, match="D628"):
-        shiplap.check(one_f_one_b)
+        shiplap.check(order)
+
+
+def test_no_schedule_of_torch_is_left_out():
+    found = {name for name in schedules.__all__ if name.startswith("Schedule")}
+    assert found == {*NAMES, "ScheduleGPipe", "Schedule1F1B"}
+
+
+def test_inference():
+    forward_only = one_stage_per_rank("_ScheduleForwardOnly", 4, 6)
+    forward_only._loss_fn = None
+    report = assert_sound(forward_only)
+    assert report.plan.name == "_ScheduleForwardOnly._step_microbatches"
+
+
+# ---- what torch executes is what is checked
+
+
+def test_an_order_of_actions_is_accepted_alone():
+    made = schedule("ScheduleDualPipeV", 2, 4)
+    assert assert_sound(made.pipeline_order)
+    assert assert_sound(made.pipeline_order_with_comms)
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_orders(case):
+    """`pipeline_order` is as it was; what torch executes is not."""
+    broken = BROKEN[case]
+    made = schedule(broken.schedule, 2, 4)
+    broken.edit(made.pipeline_order_with_comms)
+    assert_sound(made.pipeline_order)
+    with pytest.raises((AssertionError, shiplap.InputError)) as caught:
+        assert_sound(made)
+    where = f"{broken.schedule}.pipeline_order_with_comms"
+    assert where in str(caught.value) and f"error[{broken.code}]" in str(caught.value)
+
+
+def actions(row: str):
+    return [Action.from_str(action) for action in row.split(",")]
+
+
+class InSteps(schedules.PipelineScheduleMulti):
+    """Executed step by step: after each, the messages of all ranks in it."""
+
+    def __init__(self, *rows: str) -> None:
+        rank_of = {rank: rank for rank in range(len(rows))}
+        super().__init__([Stage(0, len(rows), rank_of)], 2, loss_fn=lambda *_: 0)
+        self.pipeline_order = {rank: actions(row) for rank, row in enumerate(rows)}
+
+
+def test_steps():
+    report = assert_sound(InSteps("0F0,0F1,,,0B0,0B1", ",1F0,1F1,1B0,1B1,"))
+    assert report.plan.name == "InSteps._step_microbatches"
+
+
+def test_a_step_cannot_use_what_is_computed_in_it():
+    rows = ("0F0,0F1,,0B0,0B1,", "1F0,1F1,1B0,1B1,,")
+    assert_sound({rank: actions(row) for rank, row in enumerate(rows)})
+    with pytest.raises(AssertionError, match="D732"):
+        assert_sound(InSteps(*rows))
+
+
+class AllForwardsFirst(schedules.ScheduleGPipe):
+    """Messages in an order of its own."""
+
+    fused = True
+
+    def _step_microbatches(self, *_, **__):
+        stage, dist = self._stage, schedules.dist
+        for i in range(self._n_microbatches):
+            schedules._wait_batch_p2p(schedules._batch_p2p(stage.get_fwd_recv_ops(i)))
+            stage.forward_one_chunk(i)
+            if i + 1 < self._n_microbatches:
+                schedules._batch_p2p(stage.get_fwd_send_ops(i))
+        for i in range(self._n_microbatches):
+            before = stage.get_bwd_send_ops(i - 1) if i else stage.get_fwd_send_ops(1)
+            after = stage.get_bwd_recv_ops(i)
+            for messages in [before + after] if self.fused else [before, after]:
+                if messages:
+                    schedules._wait_batch_p2p(dist.batch_isend_irecv(messages))
+            stage.backward_one_chunk(i)
+        schedules._batch_p2p(stage.get_bwd_send_ops(i))
+
+
+def test_code_of_ones_own():
+    made = AllForwardsFirst(Stage(0, 2, {0: 0, 1: 1}), 2, loss_fn=lambda *_: 0)
+    report = assert_sound(made, rules="gloo")
+    assert report.plan.name == "AllForwardsFirst._step_microbatches"
+
+
+def test_code_that_fails_says_where():
+    class Fails(schedules.ScheduleGPipe):
+        def _step_microbatches(self, *_, **__):
+            self._stage.forward_one_chunk(0)
+            if self._stage.stage_index == 1:
+                raise KeyError("mine")
+
+    with pytest.raises(shiplap.InputError, match="on rank 1: KeyError: 'mine'") as caught:
+        assert_sound(Fails(Stage(0, 2, {0: 0, 1: 1}), 2, loss_fn=lambda *_: 0))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.diagnostics[0].why == "before it: 1F0"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_actions_in_the_wrong_order(name):
     """The last backward, or half of it, comes first."""
-    wrong = schedule(name, 4, 8)
-    actions = wrong.pipeline_order[0]
-    actions[0], actions[-1] = actions[-1], actions[0]
-    with pytest.raises((AssertionError, shiplap.InputError), match=name):
-        assert_sound(wrong)
+    order = schedule(name, 4, 8).pipeline_order
+    order[0][0], order[0][-1] = order[0][-1], order[0][0]
+    with pytest.raises((AssertionError, shiplap.InputError), match="D6|D7"):
+        assert_sound(order)
 
 
 # ---- messages

@@ -190,7 +190,7 @@ Open opened(const QkvDispatch& dispatch) {
 QkvDispatch closed(const Open& open) {
   return {.q = {build(open.q_forward), build(open.q_reverse)},
           .kv = {build(open.kv_forward, open.max_cp), build(open.kv_reverse, 0, open.kv_arrival)},
-          .attention = AttentionLayout(open.items)};
+          .attention = AttentionLayout(open.items, open.options)};
 }
 
 namespace {
@@ -287,6 +287,7 @@ QkvDispatch carried_out(const HandMade& made) {
   open.kv_forward.resize(world);
   open.kv_reverse.resize(world);
   open.items.resize(world);
+  open.options.mask = made.mask;
   for (std::size_t rank = 0; rank < world; ++rank) {
     open.q_forward[rank].resize(made.home_tokens[rank], {.length = 1});
     open.kv_forward[rank].resize(made.home_tokens[rank], {.length = 1});
@@ -310,8 +311,9 @@ QkvDispatch carried_out(const HandMade& made) {
   return closed(open);
 }
 
-HandMade made_from(const Routing& routing) {
-  HandMade made;
+HandMade made_from(const Routing& routing, const std::string& mask) {
+  HandMade made{.mask = parse_mask(mask)};
+  const auto lengths = document_lengths(routing.attention);
   for (int rank = 0; rank < routing.home.world_size(); ++rank) {
     made.home_tokens.push_back(static_cast<std::uint32_t>(routing.home.tokens(rank)));
   }
@@ -319,8 +321,12 @@ HandMade made_from(const Routing& routing) {
   for (int rank = 0; rank < routing.attention.world_size(); ++rank) {
     for (const Segment& segment : routing.attention.of(rank)) {
       HandMade::Item item{.rank = rank};
-      for (const Word& word : keys_of(segment)) item.keys.push_back(homes.at(word).front());
-      item.queries.assign(item.keys.end() - segment.length, item.keys.end());
+      for (const Word& word : keys_of(segment, mask, lengths.at(segment.document))) {
+        item.keys.push_back(homes.at(word).front());
+      }
+      for (std::uint32_t i = 0; i < segment.length; ++i) {
+        item.queries.push_back(homes.at({segment.document, segment.begin + i}).front());
+      }
       made.items.push_back(item);
     }
   }

@@ -28,6 +28,7 @@ struct Open {
   int max_cp = 1;
   ArrivalMode kv_arrival = ArrivalMode::summed;  // in the reverse exchange
   std::vector<std::vector<AttentionLayout::Item>> items;
+  DispatchOptions options;
 
   [[nodiscard]] std::int32_t world_size() const {
     return static_cast<std::int32_t>(q_forward.size());
@@ -60,9 +61,10 @@ struct HandMade {
     std::vector<Spot> keys;
   };
   std::vector<Item> items;
+  Mask mask;
 };
 // Tables of rows of one token each that carry it out, all in agreement.
 [[nodiscard]] QkvDispatch carried_out(const HandMade& made);
-[[nodiscard]] HandMade made_from(const Routing& routing);
+[[nodiscard]] HandMade made_from(const Routing& routing, const std::string& mask = "causal");
 
 }  // namespace shiplap::dispatch

@@ -1,5 +1,6 @@
 // Q and KV really move: on every transport what arrives is what the tables say, what comes back is
 // what was sent, and gradients of copies are summed.
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -73,7 +74,11 @@ struct Case {
 
 QkvDispatch made(CheckContext& ctx, Case& a_case) {
   a_case.random.world_size = ctx.comm.size();
-  return dispatch::create_qkv_dispatch(a_case.random);
+  using dispatch::Mask;
+  const std::array masks{Mask::causal(), Mask::window(5), Mask::prefix(7), Mask::full()};
+  const std::uint64_t seed = a_case.random.seed;
+  return dispatch::create_qkv_dispatch(
+      a_case.random, {.mask = masks[seed % masks.size()], .shares_keys = seed / 4 % 2 == 1});
 }
 
 // Hundreds of ranks in one simulator need not prove the same tables hundreds of times.

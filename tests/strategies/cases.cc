@@ -11,6 +11,11 @@ std::vector<Case> all_cases(int ranks) {
       cases.push_back({.strategy = entry.name,
                        .size = {.ranks = ranks, .layers = 16, .batch = ranks * samples}});
     }
+    for (int stage = 1; entry.zero_stages && stage <= 3; ++stage) {
+      cases.push_back(
+          {.strategy = entry.name,
+           .size = {.ranks = ranks, .layers = 16, .batch = 2 * ranks, .zero_stage = stage}});
+    }
   }
   return cases;
 }

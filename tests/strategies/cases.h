@@ -15,11 +15,12 @@ struct Case {
   TrainingSize size;
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
     return out << c.strategy << " on " << c.size.ranks << " ranks, " << c.size.layers << " layers, "
-               << c.size.batch << " samples, " << c.size.microbatches << " microbatches";
+               << c.size.batch << " samples, " << c.size.microbatches << " microbatches, stage "
+               << c.size.zero_stage << " of ZeRO";
   }
 };
 
-// With one sample per rank, and two.
+// With one sample per rank, and two; and with every stage of ZeRO.
 [[nodiscard]] std::vector<Case> all_cases(int ranks);
 
 // Returns a trainer that has run.

@@ -1,6 +1,8 @@
-// Reference times of the last commit at which strategies had a clock of their own. They are those
-// of its replay; a test of that commit compared the replay with the clock, to 1e-9. Both shared
-// only the costs of single operations.
+// Reference times of strategies without a pipeline, of the last commit at which strategies had a
+// clock of their own. They are those of its replay; a test of that commit compared the replay with
+// the clock, to 1e-9. Both shared only the costs of single operations. Pipelines have changed
+// since: pipeline_clock_test.cc has a clock for them. The machines are those of that commit, so
+// files in Calculon's format give the same times as ever.
 #include <gtest/gtest.h>
 
 #include "cases.h"
@@ -25,23 +27,19 @@ constexpr Figure kFigures[] = {
     {"zero1", 0.012394624383126069, 0.026179546196587314},
     {"zero2", 0.010788600287399577, 0.023770510052997542},
     {"fsdp", 0.007975357577111567, 0.018953567283766775},
-    {"gpipe", 0.011074099594732382, 0.026892860286757757},
-    {"1f1b", 0.010455235567381968, 0.026044564245732076},
-    {"interleaved", 0.015098935717100248, 0.03088118931604558},
-    {"pipeline_fsdp", 0.02003043940879595, 0.038933093576764194},
     {"tensor_parallel", 0.026035829196801284, 0.04664635341710008},
-    {"hybrid", 0.01685509394185643, 0.03498671399113119},
 };
 
-TEST(Figures, OfAllStrategiesAreThoseThatAgreedWithAClock) {
-  EXPECT_EQ(std::size(kFigures), strategies().size());
+TEST(Figures, AreThoseThatAgreedWithAClock) {
   for (const Figure& figure : kFigures) {
     SCOPED_TRACE(figure.strategy);
     const bool alone = find_strategy(figure.strategy).axes.empty();
     const Case c{.strategy = figure.strategy,
                  .size = {.ranks = alone ? 1 : 8, .layers = 16, .batch = 16}};
-    const double h100 = trained(c, hardware::find_system("h100_80g_nvl8"))->time().value;
-    const double a100 = trained(c, hardware::find_system("a100_80g"))->time().value;
+    const double h100 =
+        trained(c, hardware::find_system("tests/hardware/h100_80g_nvl8.json"))->time().value;
+    const double a100 =
+        trained(c, hardware::find_system("tests/hardware/a100_80g.json"))->time().value;
     EXPECT_NEAR(h100, figure.h100, 1e-9 * figure.h100);
     EXPECT_NEAR(a100, figure.a100, 1e-9 * figure.a100);
   }

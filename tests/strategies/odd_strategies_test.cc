@@ -149,6 +149,58 @@ Task cut_two_ways(Model& model) {
   }
 }
 
+// ZeRO stage 1 along b of layers split along a, whose gradients are not scattered: an update reads
+// a part of the gradient.
+Task sums_of_split_layers(Model& model) {
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  const int b = model.position("b");
+  const int parts = model.size("b");
+  for (int l = 0; l < 2; ++l) {
+    std::tie(weights[l], opt_states[l]) =
+        model.load_weights(l, model.position("a") * parts + b, model.size("a") * parts);
+    weights[l] = co_await model.all_gather(weights[l], l, {.axes = "b"});
+  }
+  activations[0] = model.get_input_activation(model.samples(b, parts));
+  for (int l = 0; l < 2; ++l) {
+    activations[l + 1] = model.forward(l, activations[l], weights[l]);
+    activations[l + 1] = co_await model.all_gather(activations[l + 1], l + 1, {.axes = "a"});
+  }
+  grad_activations[2] = model.loss(activations[2]);
+  for (int l = 1; l >= 0; --l) {
+    std::tie(grad_weights[l], grad_activations[l]) =
+        model.backward(l, activations[l], grad_activations[l + 1], weights[l]);
+    if (l > 0) {
+      grad_activations[l] = co_await model.all_reduce(grad_activations[l], l - 1, {.axes = "a"});
+    }
+    grad_weights[l] = co_await model.all_reduce(grad_weights[l], l, {.axes = "b"});
+    weights[l] = weights[l]->shard(b, parts);
+    update(model, l);
+  }
+}
+
+// Layer 0 is split over axis b; layer 1 is sharded over all, and gathered in steps: in the middle a
+// rank has shards that are parts of both halves.
+Task straddles(Model& model) {
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  std::tie(weights[0], opt_states[0]) = model.load_weights(0, model.position("b"), model.size("b"));
+  std::tie(weights[1], opt_states[1]) = model.load_weights(1, model.rank(), model.ranks());
+  activations[0] = model.get_input_activation(model.samples(model.position("a"), model.size("a")));
+  activations[1] = model.forward(0, activations[0], weights[0]);
+  activations[1] = co_await model.all_gather(activations[1], 1, {.axes = "b"});
+  weights[{1, 1}] = co_await model.all_gather(weights[1], 1, {.axes = "b"});
+  weights[{1, 2}] = co_await model.all_gather(weights[{1, 1}], 1, {.axes = "a"});
+  activations[2] = model.forward(1, activations[1], weights[{1, 2}]);
+  grad_activations[2] = model.loss(activations[2]);
+  std::tie(grad_weights[1], grad_activations[1]) =
+      model.backward(1, activations[1], grad_activations[2], weights[{1, 2}]);
+  std::tie(grad_weights[0], grad_activations[0]) =
+      model.backward(0, activations[0], grad_activations[1], weights[0]);
+  for (int l = 1; l >= 0; --l) {
+    grad_weights[l] = co_await model.all_reduce(grad_weights[l], l, {.axes = "a"});
+    update(model, l);
+  }
+}
+
 Task shards_in_another_order(Model& model) {
   auto& weights = model.storage().weights;
   auto& opt_states = model.storage().opt_states;
@@ -167,7 +219,7 @@ Task only_logs(Model& model) {
 
 World world_of(const std::vector<plan::Axis>& mesh) {
   World world{.mesh = mesh};
-  world.shape.hidden = 64;
+  world.shape.hidden = 96;
   world.shape.block = 16;
   return world;
 }
@@ -178,7 +230,11 @@ TEST(OddStrategies, AreRecordedRightly) {
       {"sums_beside_their_terms", sums_beside_their_terms, {{.name = "dp", .size = 2}}},
       {"inner_first", inner_first, {{.name = "a", .size = 2}, {.name = "b", .size = 2}}},
       {"wasteful", wasteful, {{.name = "dp", .size = 3}}},
-      {"cut_two_ways", cut_two_ways, {{.name = "a", .size = 2}, {.name = "b", .size = 2}}}};
+      {"cut_two_ways", cut_two_ways, {{.name = "a", .size = 2}, {.name = "b", .size = 2}}},
+      {"sums_of_split_layers",
+       sums_of_split_layers,
+       {{.name = "a", .size = 2}, {.name = "b", .size = 2}}},
+      {"straddles", straddles, {{.name = "a", .size = 3}, {.name = "b", .size = 2}}}};
   for (const auto& [name, strategy, mesh] : all) {
     SCOPED_TRACE(name);
     Trainer trainer(world_of(mesh), {.layers = 2, .batch = 12});

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTOTYPE = ROOT.parent / "shared" / "plan-prototype"
 SKIPPED = 77
 STRATEGIES = ("ddp", "ddp_overlap", "weight_sharded", "zero1", "zero2", "fsdp", "gpipe", "1f1b",
-              "interleaved", "pipeline_fsdp", "tensor_parallel", "hybrid")
+              "interleaved", "zb_h1", "dualpipev", "pipeline_fsdp", "tensor_parallel",
+              "tensor_parallel_fsdp", "hybrid")
 
 
 def recorded(program, folder, *flags):

@@ -2,7 +2,6 @@
 // program, number by number.
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <string>
 
 #include "../flat_text.h"
@@ -28,11 +27,13 @@ void expect_what_each_rank_did(const Case& c, const hardware::System& system) {
   SCOPED_TRACE(testing::Message() << c);
   const auto trainer = trained(c, system);
   const plan::Plan shared = to_plan(*trainer);
-  Grain grain;
-  for (const auto& model : trainer->models()) grain = common_grain(grain, model->recording());
-  if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
+  GrainBuilder grains;
+  for (const auto& model : trainer->models()) grains.add(model->recording());
+  const Grain grain = grains.build();
   const Tensors tensors(trainer->training(), grain);
-  const LoweringContext lowering{.dist = trainer->dist(), .grain = grain, .tensors = tensors};
+  const LayerClasses classes(trainer->world().shape);
+  const LoweringContext lowering{
+      .dist = trainer->dist(), .grain = grain, .classes = classes, .tensors = tensors};
   for (const auto& model : trainer->models()) {
     const plan::Plan own = plan_of_one_rank(
         shared, rank_program(lowering, model->rank(), model->recording()), model->rank());
@@ -56,7 +57,8 @@ TEST(Sharing, HoldsForRanksThatWereNotLowered) {
     // One that is interleaved would need as many microbatches as stages.
     if (entry.axes.empty() || entry.split == WorkSplit::chunks) continue;
     const bool pipeline = entry.axes.front() == "pp" && entry.axes.size() == 1;
-    const int layers = pipeline ? 128 : 2;
+    const int chunks = entry.split == WorkSplit::two_chunks ? 2 : 1;
+    const int layers = pipeline ? 128 * chunks : 2;
     const int batch = pipeline ? 2 : 128;
     expect_what_each_rank_did(
         {.strategy = entry.name, .size = {.ranks = 128, .layers = layers, .batch = batch}}, system);
@@ -67,8 +69,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Sharing, testing::Values(1, 2, 4, 8));
 
 TEST(Sharing, RanksThatDoTheSameShareOneProgram) {
   const hardware::System system = hardware::find_system("h100_80g_nvl8");
-  for (const std::string name :
-       {"ddp", "ddp_overlap", "zero1", "zero2", "fsdp", "weight_sharded", "tensor_parallel"}) {
+  for (const std::string name : {"ddp", "ddp_overlap", "zero1", "zero2", "fsdp", "weight_sharded",
+                                 "tensor_parallel", "tensor_parallel_fsdp"}) {
     const Case c{.strategy = name, .size = {.ranks = 64, .layers = 4, .batch = 128}};
     SCOPED_TRACE(name);
     const plan::Plan plan = to_plan(*trained(c, system));

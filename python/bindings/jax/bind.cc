@@ -1,9 +1,12 @@
-// shiplap._shiplap.jax: groups, buffers and handlers, for shiplap/jax/.
+// shiplap._shiplap.jax: groups, buffers and handlers, for shiplap/jax/ and
+// shiplap/_torch_linear.py.
 #include "../bind.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -132,6 +135,33 @@ jax::Array array_at(const MatrixTuple& at, const std::string& dtype) {
           .type = jax::parse_dtype(dtype)};
 }
 
+// Operands and results by name; the others are not given.
+using Matrices = std::map<std::string, MatrixTuple>;
+
+// The GEMM of a torch program. `transposed` names its transposed operands: "", "w" or "x".
+void multiply(std::int64_t group, const std::string& comm_type, const std::string& method,
+              int chunks, const std::string& dtype, const std::string& transposed,
+              const Matrices& matrices) {
+  const auto find = [&](const char* name) {
+    const auto found = matrices.find(name);
+    return found == matrices.end() ? jax::Array{} : array_at(found->second, dtype);
+  };
+  const jax::GemmAttributes attributes{
+      .group = group,
+      .choice = {.type = jax::parse_comm_type(comm_type), .method = jax::parse_method(method)},
+      .lhs_transposed = transposed == "x",
+      .rhs_transposed = transposed == "w",
+      .chunks = chunks};
+  jax::GemmOperands operands;
+  operands.lhs = find("x");
+  operands.rhs = find("w");
+  operands.bias = find("bias");
+  operands.to_scatter = find("to_scatter");
+  jax::multiply(
+      0, attributes, operands,
+      {.output = find("y"), .gathered = find("gathered"), .scattered = find("scattered")});
+}
+
 double time_direct(std::int64_t group, int device, const std::string& comm_type,
                    const std::string& method, int chunks, const std::string& dtype,
                    const MatrixTuple& x, const MatrixTuple& w, const MatrixTuple& y, int calls) {
@@ -148,12 +178,16 @@ double time_direct(std::int64_t group, int device, const std::string& comm_type,
 }  // namespace
 
 void bind_jax(nb::module_& whole) {
-  nb::module_ m = whole.def_submodule("jax", "For shiplap.jax. Use that.");
+  nb::module_ m = whole.def_submodule("jax", "For shiplap.jax and shiplap.torch. Use these.");
   m.def("gemm_handler", [] { return handler(jax::gemm_handler()); });
   m.def("grouped_gemm_handler", [] { return handler(jax::grouped_gemm_handler()); });
   m.def("open_group", &open_group);
   m.def("open_group_at", &open_group_at, Released());
   m.def("close_group", &jax::remove_group, Released());
+  m.def(
+      "abort_group",
+      [](std::int64_t group, const std::string& reason) { jax::group_of(group)->abort(reason); },
+      Released(), "Ranks that wait for this process raise RankFailed with this reason.");
   m.def("rethrow_failure", &jax::rethrow_failure,
         "Raises the exception of a handler that XLA reported with this message.");
   m.def("addresses", [](std::int64_t group, int device) {
@@ -162,6 +196,10 @@ void bind_jax(nb::module_& whole) {
   m.def("check_supported", [](const std::string& type, const std::string& method, bool atomic) {
     overlap::check_supported({jax::parse_comm_type(type), jax::parse_method(method), atomic});
   });
+  m.def("multiply", &multiply, "group"_a, "comm_type"_a, "method"_a, "chunks"_a, "dtype"_a,
+        "transposed"_a, "matrices"_a, Released(),
+        "A GEMM of matrices (address, rows, columns) by name, all of one dtype: x, w, y, bias, "
+        "gathered, to_scatter, scattered.");
   m.def(
       "time_direct", &time_direct, "group"_a, "device"_a, "comm_type"_a, "method"_a, "chunks"_a,
       "dtype"_a, "x"_a, "w"_a, "y"_a, "calls"_a, Released(),

@@ -249,6 +249,10 @@ void Group::destroy_all() {
   for (auto& [device, rank] : ranks_) rank->destroy_all_buffers();
 }
 
+void Group::abort(const std::string& reason) {
+  for (auto& [device, rank] : ranks_) rank->communicator().abort(reason);
+}
+
 std::string Group::describe_ranks(int device, const std::vector<int>& ranks) const {
   std::vector<std::string> names;
   for (const RankPlacement& placement : request_.placements) {

@@ -1,5 +1,6 @@
 // The local ranks of this process, one per JAX device of a group, each with its communicator and
-// its buffers. A compiled program refers to a group by its number.
+// its buffers. A compiled program refers to a group by its number. A torch process has one rank of
+// each group, on device 0.
 //
 // XLA runs a handler on any thread, and on a different one the next time, so nothing here is
 // thread-local. Nothing here calls Python.
@@ -93,6 +94,9 @@ class Group {
   std::int64_t create(const run::BufferRequest& request);
   void destroy(std::int64_t id);
   void destroy_all();
+
+  // Aborts the peers of each local rank; the group is unusable then.
+  void abort(const std::string& reason);
 
   // Describes ranks of the subgroup of a device: "rank 2 is process 5".
   [[nodiscard]] std::string describe_ranks(int device, const std::vector<int>& ranks) const;

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shiplap import _deprecated, _errors, _shiplap
+from shiplap import _deprecated, _errors, _gemm_library, _shiplap
 from shiplap.jax import _primitive
 from shiplap.jax._group import Group, resolve_group
 
@@ -138,6 +138,7 @@ def multiply(config: GemmConfig, x: Any, w: Any, *, x_scale: Any = None, w_scale
              add: Any = None, to_scatter: Any = None, keep_pre_activation: bool = False
              ) -> tuple[Any, Any, Any, Any]:
     """Calls the handler on matrices. Returns output, gathered, pre-activation, scattered."""
+    _gemm_library.load()
     sizes = sizes_of(config, x, w)
     out = jnp.dtype(config.out) if config.out else x.dtype
     rows = result_rows(config, sizes.rows)

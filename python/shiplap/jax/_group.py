@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import jax
 import numpy as np
 from jax._src import distributed
 
-from shiplap import _deprecated, _errors, _shiplap
+from shiplap import _address, _deprecated, _errors, _shiplap
 from shiplap.jax import _primitive
 
 _cpp = _shiplap.jax
@@ -138,13 +137,7 @@ def _local_address() -> str:
     if not coordinator or distributed.global_state.client is None:
         return "127.0.0.1"
     host, _, port = coordinator.rpartition(":")
-    host = host.strip("[]")
-    if host in ("localhost", "0.0.0.0", ""):
-        return "127.0.0.1"
-    kind, _, _, _, target = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
-    with socket.socket(kind, socket.SOCK_DGRAM) as probe:
-        probe.connect(target)  # nothing is sent
-        return str(probe.getsockname()[0])
+    return _address.local_address_towards(host.strip("[]"), int(port))
 
 
 def _subgroups(mesh: Any, axis: str | None) -> Any:

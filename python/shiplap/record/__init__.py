@@ -17,7 +17,15 @@ from shiplap.record._answer import (
     RecordingError,
     Traffic,
     assert_same_program,
+    record_function,
     record_script,
 )
 
-__all__ = ["Recorded", "RecordingError", "Traffic", "assert_same_program", "record_script"]
+__all__ = [
+    "Recorded",
+    "RecordingError",
+    "Traffic",
+    "assert_same_program",
+    "record_function",
+    "record_script",
+]

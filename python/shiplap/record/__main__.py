@@ -6,8 +6,9 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import dataclass
 
-from shiplap.record._answer import Recorded, RecordingError, record_script
+from shiplap.record._answer import MODES, Recorded, RecordingError, record_script
 
 _EXAMPLES = """
 examples:
@@ -35,6 +36,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ranks-per-node", type=int, default=8, metavar="N", help="GPUs of a node (8)"
     )
+    parser.add_argument(
+        "--mode",
+        choices=MODES,
+        default="fake",
+        help="fake: shapes without data (the default); gloo: all ranks for real, on the CPU",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="of a call with --mode gloo, in seconds (30)",
+    )
     parser.add_argument("--cpu", action="store_true", help="the ranks have no GPUs")
     parser.add_argument(
         "--all", action="store_true", help="record every rank, also if few stand for all"
@@ -45,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--output", metavar="PLAN", help="the plan (the name of the script, .plan)"
     )
+    parser.add_argument(
+        "--allow", default="", metavar="CODES", help="errors that are accepted: D716,D721"
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the script and its arguments"
@@ -52,8 +69,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _script_of(words: list[str]) -> tuple[str, list[str], int | None]:
-    """The script of a command, its arguments, and the number of ranks of its launcher."""
+@dataclass
+class _Command:
+    script: str  # or the name of a module
+    arguments: list[str]
+    is_module: bool = False
+    world: int | None = None  # that of its launcher
+
+
+def _command_of(words: list[str]) -> _Command:
     words = words[1:] if words[:1] == ["--"] else words
     if not words:
         raise ValueError("name the script: shiplap record --world 8 -- python train.py")
@@ -66,16 +90,20 @@ def _script_of(words: list[str]) -> tuple[str, list[str], int | None]:
             return _torchrun(words[2:])
         while words and words[0].startswith("-") and words[0] != "-m":
             words = words[1:]
-    if not words or words[0] == "-m":
-        raise ValueError("modules (-m) are not supported; name the file of the module")
-    return words[0], words[1:], None
+    is_module = words[:1] == ["-m"]
+    words = words[is_module:]
+    if not words:
+        raise ValueError("the command of python has no script")
+    return _Command(words[0], words[1:], is_module)
 
 
-def _torchrun(words: list[str]) -> tuple[str, list[str], int | None]:
+def _torchrun(words: list[str]) -> _Command:
     sizes = {"nproc-per-node": "1", "nnodes": "1"}
     at = 0
+    is_module = False
     while at < len(words) and words[at].startswith("-"):
         name, equals, value = words[at].lstrip("-").replace("_", "-").partition("=")
+        is_module = is_module or name in ("m", "module")
         if not equals and name not in ("standalone", "no-python", "m", "module"):
             at += 1
             value = words[at] if at < len(words) else ""
@@ -85,29 +113,29 @@ def _torchrun(words: list[str]) -> tuple[str, list[str], int | None]:
     if at >= len(words):
         raise ValueError("the command of torchrun has no script")
     nodes, ranks = sizes["nnodes"], sizes["nproc-per-node"]
-    return (
-        words[at],
-        words[at + 1 :],
-        int(nodes) * int(ranks) if nodes.isdigit() and ranks.isdigit() else None,
-    )
+    world = int(nodes) * int(ranks) if nodes.isdigit() and ranks.isdigit() else None
+    return _Command(words[at], words[at + 1 :], is_module, world)
 
 
 def _record(options: argparse.Namespace) -> tuple[str, Recorded]:
-    script, arguments, launched = _script_of(options.command)
-    world = options.world or launched
+    command = _command_of(options.command)
+    script, world = command.script, options.world or command.world
     if world is None or world < 1:
         raise ValueError("give the number of ranks: --world 8")
-    if not os.path.isfile(script):
+    if not command.is_module and not os.path.isfile(script):
         raise ValueError(f"there is no file {script}")
     return script, record_script(
         script,
-        arguments,
+        command.arguments,
         world=world,
+        is_module=command.is_module,
         steps=options.steps,
         ranks_per_node=options.ranks_per_node,
         devices=not options.cpu,
         all_ranks=options.all,
         jobs=options.jobs,
+        mode=options.mode,
+        timeout=options.timeout,
         progress=_progress if sys.stderr.isatty() else None,
     )
 
@@ -123,10 +151,12 @@ def main(arguments: list[str] | None = None) -> int:
     except RecordingError as error:
         print(f"error: the script failed\n{error}", file=sys.stderr)
         return 2
-    output = options.output or os.path.splitext(os.path.basename(script))[0] + ".plan"
+    output = options.output or recorded.plan.name
     recorded.plan.save(output)
     report = recorded.check()
-    sound = report.sound and not recorded.group_errors
+    allowed = {f.code for f in report.findings if f.code in options.allow.split(",")}
+    errors = {f.code for f in report.findings if f.severity == "error"} - allowed
+    sound = not errors and not recorded.group_errors and not recorded.incomplete
     if options.json:
         answer = {
             **report.to_dict(),
@@ -144,8 +174,12 @@ def main(arguments: list[str] | None = None) -> int:
         for error_text in recorded.group_errors:
             print(f"error: {error_text}")
         print(report.text().rstrip())
+        if sound and allowed:
+            print(f"sound except for {', '.join(sorted(allowed))} (--allow)")
     print(
-        f"wrote {output}; next: shiplap show {output}, shiplap simulate {output}", file=sys.stderr
+        f"wrote {output}; next: shiplap show {output}, "
+        f"shiplap simulate {output} (its communication alone)",
+        file=sys.stderr,
     )
     return 0 if sound else 1
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import pickle
+import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +16,9 @@ import shiplap
 from shiplap.record import _events as ev
 from shiplap.record._launch import RankSettings, launch
 from shiplap.record._mesh import Mesh, spans
-from shiplap.record._to_plan import calls_of, channels_of, to_plan
+from shiplap.record._to_plan import channels_of, to_plan
 
+MODES = ("fake", "gloo")
 _MAX_NOTES = 5
 _MAX_ALL_RANKS = 16
 
@@ -49,6 +53,7 @@ class Recorded:
         str, int
     ]  # lines that read numbers that depend on data, and on how many ranks
     group_errors: list[str]  # groups that ranks create in a different order
+    incomplete: dict[int, str]  # by rank: the call that it did not complete, if it ran for real
     seconds: float
     peak_bytes: int  # of a process
 
@@ -74,12 +79,15 @@ class Recorded:
         if self.value_reads:
             lines.append("")
         for place in list(self.value_reads)[:_MAX_NOTES]:
+            place = place.rpartition("site-packages/")[2]
             lines.append(
                 f"note: {place} reads a number that depends on data; "
                 "all ranks got the same stand-in"
             )
         if len(self.value_reads) > _MAX_NOTES:
             lines.append(f"note: {len(self.value_reads) - _MAX_NOTES} more lines read such numbers")
+        for what, ranks in _by_value(self.incomplete).items():
+            lines.append(f"note: rank {spans(ranks)} did not complete {what}")
         return "\n".join(lines) + "\n"
 
 
@@ -93,19 +101,36 @@ def record_script(
     devices: bool = True,
     all_ranks: bool = False,
     jobs: int | None = None,
+    is_module: bool = False,
+    mode: str = "fake",
+    timeout: float = 30.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recorded:
     """Runs a script once for each rank and returns the program of all ranks.
 
+    ``script`` is a file, or the name of a module with ``is_module``, as after ``python -m``.
     Of more than 16 ranks those are recorded that stand for all, unless ``all_ranks`` is given. A
     rank ends after ``steps`` optimizer steps; 0: when the script does. Without ``devices`` the
-    ranks have no GPUs. ``jobs`` ranks run at a time. ``progress`` is called with the numbers of
+    ranks have no GPUs. ``jobs`` ranks run at a time. With ``mode="gloo"`` all ranks run at the same
+    time, on the CPU and through real process groups; a call that takes longer than ``timeout``
+    seconds ends its rank, and the recording says where. ``progress`` is called with the numbers of
     ranks that are done and of all.
     """
-    if not os.path.isfile(script):
+    if mode not in MODES:
+        raise ValueError(f"there is no mode {mode!r}; modes: {', '.join(MODES)}")
+    if not is_module and not os.path.isfile(script):
         raise FileNotFoundError(script)
     start = time.monotonic()
-    settings = RankSettings(script, arguments or [], world, steps, ranks_per_node, devices)
+    settings = RankSettings(
+        script,
+        arguments or [],
+        world,
+        steps,
+        ranks_per_node,
+        devices,
+        is_module,
+        real_timeout=timeout if mode == "gloo" else 0.0,
+    )
     find_kinds = world > _MAX_ALL_RANKS and not all_ranks
     launched = launch(settings, jobs or os.cpu_count() or 1, find_kinds, progress)
     recordings = dict(sorted(launched.recordings.items()))
@@ -113,30 +138,69 @@ def record_script(
     if failed:
         raise RecordingError(_describe_failure(failed, launched.logs))
     converted = to_plan(recordings, launched.like)
-    name = os.path.splitext(os.path.basename(script))[0] + ".plan"
+    stem = script.rsplit(".", 1)[-1] if is_module else os.path.splitext(os.path.basename(script))[0]
+    name = f"{stem}.plan"
     return Recorded(
         plan=shiplap.Plan.parse(converted.text, name),
         world=world,
         kinds=converted.kinds,
-        steps=max(
-            sum(isinstance(e, ev.Step) for e in recording.events)
-            for recording in recordings.values()
-        ),
+        steps=max(len(list(recording.of(ev.Step))) for recording in recordings.values()),
         mesh=converted.mesh.text().replace(" ", ","),
         rules=_rules_of(recordings),
         traffic=_traffic(recordings, converted.mesh),
         recorded=len(recordings),
         value_reads=_value_reads(recordings),
         group_errors=_group_errors(recordings),
+        incomplete={rank: one.incomplete for rank, one in recordings.items() if one.incomplete},
         seconds=time.monotonic() - start,
         peak_bytes=max(recording.peak_bytes for recording in recordings.values()),
     )
 
 
-def assert_same_program(
-    script: str, arguments: list[str] | None = None, *, world: int, **settings: Any
+_DRIVER = """import importlib.util, pickle, sys
+sys.path.insert(0, {folder!r})
+spec = importlib.util.spec_from_file_location({module!r}, {file!r})
+module = sys.modules[{module!r}] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+module.{name}(*pickle.loads({arguments!r}))
+"""
+
+
+def record_function(
+    function: Callable[..., Any], *arguments: Any, world: int, **settings: Any
 ) -> Recorded:
-    """Fails if the ranks of a script do not fit together: a test to run before a launch.
+    """Runs a function of a module once for each rank, as ``record_script`` does with a script.
+
+    Its file is imported anew on each rank. ``settings`` are those of ``record_script``.
+    """
+    file = inspect.getsourcefile(function)
+    if file is None or function.__qualname__ != function.__name__:
+        raise ValueError(f"{function.__qualname__} is not a function of a module")
+    module = function.__module__ if function.__module__ != "__main__" else "__recorded__"
+    with tempfile.TemporaryDirectory(prefix="shiplap-record-") as folder:
+        script = os.path.join(folder, f"{function.__name__}.py")
+        with open(script, "w") as driver:
+            driver.write(
+                _DRIVER.format(
+                    folder=os.path.dirname(os.path.abspath(file)),
+                    module=module,
+                    file=os.path.abspath(file),
+                    name=function.__name__,
+                    arguments=pickle.dumps(arguments),
+                )
+            )
+        return record_script(script, world=world, **settings)
+
+
+def assert_same_program(
+    script: str | Callable[..., Any],
+    arguments: Sequence[Any] = (),
+    *,
+    world: int,
+    **settings: Any,
+) -> Recorded:
+    """Fails if the ranks of a script, or of a function, do not fit together: a test to run before a
+    launch.
 
     ``settings`` are those of ``record_script``.
 
@@ -144,29 +208,32 @@ def assert_same_program(
     >>> assert_same_program("train.py", ["--layers", "4"], world=8)  # doctest: +SKIP
     """
     __tracebackhide__ = True
-    recorded = record_script(script, arguments, world=world, **settings)
+    if callable(script):
+        recorded = record_function(script, *arguments, world=world, **settings)
+    else:
+        recorded = record_script(script, list(arguments), world=world, **settings)
     problems = [*recorded.group_errors, *map(str, recorded.check().findings)]
     if problems:
-        raise AssertionError(f"{script} on {world} ranks\n" + "\n".join(problems))
+        name = script.__name__ if callable(script) else script
+        raise AssertionError(f"{name} on {world} ranks\n" + "\n".join(problems))
     return recorded
 
 
 def _describe_failure(failed: Mapping[int, str], logs: Mapping[int, str]) -> str:
-    by_error: dict[str, list[int]] = defaultdict(list)
-    for rank, error in failed.items():
-        by_error[error].append(rank)
-    lines = [f"rank {spans(ranks)}: {error}" for error, ranks in by_error.items()]
+    lines = [f"rank {spans(ranks)}: {error}" for error, ranks in _by_value(failed).items()]
     last = logs.get(next(iter(failed)), "").strip().splitlines()[-8:]
     return "\n".join([*lines, *(f"  | {line}" for line in last)])
 
 
+def _by_value(texts: Mapping[int, str]) -> dict[str, list[int]]:
+    result: dict[str, list[int]] = defaultdict(list)
+    for rank, text in texts.items():
+        result[text].append(rank)
+    return result
+
+
 def _rules_of(recordings: Mapping[int, ev.Recording]) -> str:
-    calls = (
-        call
-        for recording in recordings.values()
-        for event in recording.events
-        for call in calls_of(event)
-    )
+    calls = (call for recording in recordings.values() for call in recording.calls())
     return "gloo" if all(call.on_host for call in calls) else "nccl"
 
 
@@ -175,7 +242,7 @@ def _traffic(recordings: Mapping[int, ev.Recording], mesh: Mesh) -> list[Traffic
     for recording in recordings.values():
         channels = channels_of(recording)
         found: dict[tuple[str, str], Traffic] = {}
-        for call in (call for event in recording.events for call in calls_of(event)):
+        for call in recording.calls():
             ranks = tuple(recording.groups[call.group])
             along = mesh.along(ranks)
             group = mesh.group(ranks) if along is not None else f"{len(ranks)} ranks"
@@ -192,9 +259,7 @@ def _traffic(recordings: Mapping[int, ev.Recording], mesh: Mesh) -> list[Traffic
 def _value_reads(recordings: Mapping[int, ev.Recording]) -> dict[str, int]:
     count: Counter[str] = Counter()
     for recording in recordings.values():
-        count.update(
-            {str(event.site) for event in recording.events if isinstance(event, ev.ValueRead)}
-        )
+        count.update({str(read.site) for read in recording.of(ev.ValueRead)})
     return dict(sorted(count.items()))
 
 
@@ -204,8 +269,8 @@ def _group_errors(recordings: Mapping[int, ev.Recording]) -> list[str]:
     first: dict[str, tuple[list[int], int, ev.Site]] = {}
     errors = []
     for rank, recording in recordings.items():
-        for event in recording.events:
-            if not isinstance(event, ev.GroupCreated) or not event.name.isdigit():
+        for event in recording.of(ev.GroupCreated):
+            if not event.name.isdigit():
                 continue
             ranks, other, site = first.setdefault(event.name, (event.ranks, rank, event.site))
             if ranks != event.ranks:

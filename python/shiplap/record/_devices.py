@@ -1,37 +1,43 @@
 """A CUDA device that does not exist.
 
-Tensors "on the GPU" are fake tensors on the CPU with a mark. Only the user's Python sees the mark,
-as `tensor.device`; torch's own code, in C++ and below its dispatcher, sees the CPU everywhere, so
-that no device is missing and none ever mismatches. Streams and events are recorded; nothing is
-executed.
+Tensors "on the GPU" are tensors on the CPU whose storage has a mark. Only the user's Python sees
+the mark, as `tensor.device`; torch's own code, in C++ and below its dispatcher, sees the CPU
+everywhere, so that no device is missing and none ever mismatches. Streams and events are recorded;
+nothing is executed.
 """
 
 # Assignments to modules and classes of torch are the purpose of this file.
-# mypy: disable-error-code="attr-defined,assignment,method-assign,arg-type,misc"
+# mypy: disable-error-code="attr-defined,assignment,method-assign,arg-type,misc,no-untyped-call"
 
 from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from shiplap.record._events import EventRecord, EventWait, HostWait, StreamWait
 
 if TYPE_CHECKING:
     from shiplap.record._recorder import Recorder
 
-MARK = "_shiplap_device"  # the index of the device that a tensor pretends to be on
-
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 _MEMORY = 80 << 30
 _NAME = "NVIDIA H100 80GB HBM3"
 
 _recorder: Recorder | None = None
 _current_device = 0
 _device_count = 0
+_marks: dict[int, tuple[StorageWeakRef, int]] = (
+    {}
+)  # by storage: the device that it pretends to be on
+_sweep_at = 1 << 12  # marks: those of storages that are gone are then removed
 
 
 def _emit(event: Any) -> None:
@@ -121,6 +127,34 @@ class Event:
         return 1.0
 
 
+class CUDAGraph:
+    """torch.cuda.CUDAGraph. What is captured does not happen then, but with each replay."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._captured: list[Any] = []
+        self._begin = 0
+
+    def capture_begin(self, *_: Any, **__: Any) -> None:
+        if _recorder is not None:
+            self._begin = _recorder.begin_capture()
+
+    def capture_end(self) -> None:
+        if _recorder is not None:
+            self._captured = _recorder.end_capture(self._begin)
+
+    def replay(self) -> None:
+        if _recorder is not None:
+            _recorder.replay(self._captured)
+
+    def pool(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def reset(self) -> None:
+        self._captured = []
+
+    instantiate = enable_debug_mode = debug_dump = lambda *_, **__: None
+
+
 _default_stream = Stream(stream_id=0)
 _current_stream = _default_stream
 
@@ -139,16 +173,26 @@ def current_stream_id() -> int:
     return _current_stream.stream_id
 
 
-class _StreamContext:
-    def __init__(self, stream: Stream | None) -> None:
-        self.stream = stream
+class _Setting:
+    """Sets the current stream or device for a block."""
+
+    def __init__(self, get: Callable[[], Any], set_to: Callable[[Any], None], value: Any) -> None:
+        self._get, self._set_to, self._value = get, set_to, value
 
     def __enter__(self) -> None:
-        self._outer = _current_stream
-        set_stream(self.stream)
+        self._outer = self._get()
+        self._set_to(self._value)
 
     def __exit__(self, *_: object) -> None:
-        set_stream(self._outer)
+        self._set_to(self._outer)
+
+
+def _stream_context(stream: Stream | None) -> _Setting:
+    return _Setting(current_stream, set_stream, stream)
+
+
+def _device_context(device: Any) -> _Setting:
+    return _Setting(current_device, _set_device, device)
 
 
 def _set_device(device: Any) -> None:
@@ -161,18 +205,6 @@ def _set_device(device: Any) -> None:
             f"CUDA error: invalid device ordinal {index}; the node has {_device_count} devices"
         )
     _current_device = index
-
-
-class _DeviceContext:
-    def __init__(self, device: Any) -> None:
-        self.device = device
-
-    def __enter__(self) -> None:
-        self._outer = _current_device
-        _set_device(self.device)
-
-    def __exit__(self, *_: object) -> None:
-        _set_device(self._outer)
 
 
 def current_device() -> int:
@@ -190,7 +222,40 @@ def index_of(device: Any) -> int | None:
 
 
 def mark_of(tensor: Any) -> int | None:
-    return getattr(tensor, MARK, None) if isinstance(tensor, FakeTensor) else None
+    """The index of the device of a tensor; None for the host, and for what is not a tensor."""
+    storage = _storage_of(tensor) if _marks else None
+    mark = _marks.get(storage._cdata) if storage is not None else None
+    return mark[1] if mark is not None and not mark[0].expired() else None
+
+
+def set_mark(tensors: Any, mark: int | None) -> None:
+    """Puts all tensors of a result on a device; None leaves them where they are."""
+    global _sweep_at
+    if mark is None:
+        return
+    for tensor in tree_leaves(tensors):
+        storage = _storage_of(tensor)
+        if storage is not None:
+            _marks[storage._cdata] = (StorageWeakRef(storage), mark)
+    if len(_marks) > _sweep_at:
+        for key in [key for key, (storage, _) in _marks.items() if storage.expired()]:
+            del _marks[key]
+        _sweep_at = max(1 << 12, 2 * len(_marks))
+
+
+def remove_mark(tensor: torch.Tensor) -> None:
+    """Puts a tensor on the host."""
+    _marks.pop(tensor.untyped_storage()._cdata, None)
+
+
+def _storage_of(tensor: Any) -> Any:
+    """None for tensors that consist of others, such as DTensor, and for what is not a tensor."""
+    if type(tensor) not in _PLAIN:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # sparse
+        return None
 
 
 def install(recorder: Recorder, devices: int) -> None:
@@ -250,12 +315,14 @@ def install(recorder: Recorder, devices: int) -> None:
         _is_compiled=lambda: True,
         current_device=current_device,
         set_device=_set_device,
-        device=_DeviceContext,
+        device=_device_context,
         Stream=Stream,
         Event=Event,
         ExternalStream=Stream,
-        stream=_StreamContext,
-        StreamContext=_StreamContext,
+        CUDAGraph=CUDAGraph,
+        graph_pool_handle=lambda: (0, 0),
+        stream=_stream_context,
+        StreamContext=_stream_context,
         default_stream=lambda _device=None: _default_stream,
         get_device_properties=lambda _device=None: properties,
         get_device_name=lambda _device=None: _NAME,
@@ -285,6 +352,7 @@ def install(recorder: Recorder, devices: int) -> None:
     for name, value in cuda.items():
         setattr(torch.cuda, name, value)
     torch.cuda.streams.Stream, torch.cuda.streams.Event = Stream, Event
+    torch.cuda.graphs.CUDAGraph = CUDAGraph
     torch.cuda.random.get_rng_state = cuda["get_rng_state"]
     torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = torch.cuda.nvtx.mark = nothing
     torch.Stream, torch.Event = Stream, Event
@@ -296,7 +364,7 @@ def install(recorder: Recorder, devices: int) -> None:
             set_device_index=_set_device,
             set_device_idx=_set_device,
             current_accelerator=lambda *_, **__: device,
-            device_index=_DeviceContext,
+            device_index=_device_context,
             get_memory_info=cuda["mem_get_info"],
         )
         for name, value in shared.items():
@@ -307,24 +375,37 @@ def install(recorder: Recorder, devices: int) -> None:
         torch._C._get_accelerator = lambda *_: torch.device("cuda")
     _install_device_of_tensors(recorder)
     _install_moves(recorder)
+    _install_autocast()
 
 
 def _install_device_of_tensors(recorder: Recorder) -> None:
     """What Python sees of a tensor's device."""
 
-    def device_of(tensor: FakeTensor) -> torch.device:
-        if tensor.fake_mode.in_kernel_invocation:
-            return torch.device("meta")
-        mark = getattr(tensor, MARK, None)
-        return tensor.fake_device if mark is None or recorder.inside else torch.device("cuda", mark)
+    kind: Any = recorder.tensor_type
+    original = kind.device
 
-    FakeTensor.device = property(device_of)
-    FakeTensor.is_cuda = property(lambda tensor: device_of(tensor).type == "cuda")
-    FakeTensor.is_cpu = property(lambda tensor: device_of(tensor).type == "cpu")
-    FakeTensor.get_device = lambda tensor: index if (index := mark_of(tensor)) is not None else -1
+    def device_of(tensor: torch.Tensor) -> torch.device:
+        device: torch.device = original.__get__(tensor, kind)
+        mark = mark_of(tensor) if device.type == "cpu" and not recorder.inside else None
+        return device if mark is None else torch.device("cuda", mark)
+
+    kind.device = property(device_of)
+    kind.is_cuda = property(lambda tensor: device_of(tensor).type == "cuda")
+    kind.is_cpu = property(lambda tensor: device_of(tensor).type == "cpu")
+    kind.get_device = lambda tensor: index if (index := mark_of(tensor)) is not None else -1
     DTensor.device = property(lambda tensor: tensor._local_tensor.device)
     DTensor.is_cuda = property(lambda tensor: tensor._local_tensor.device.type == "cuda")
     DTensor.is_cpu = property(lambda tensor: tensor._local_tensor.device.type == "cpu")
+    make_wrapper = torch.Tensor._make_wrapper_subclass
+
+    def make_wrapper_subclass(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        """For C++, what consists of tensors on the CPU is there, too."""
+        if index_of(device) is not None:
+            device = torch.device("cpu")
+        made: torch.Tensor = make_wrapper(*args, device=device, **kwargs)
+        return made
+
+    torch.Tensor._make_wrapper_subclass = staticmethod(make_wrapper_subclass)
     torch.Tensor.pin_memory = lambda tensor, *_, **__: tensor
     torch.Tensor.is_pinned = lambda *_, **__: False
     torch.Tensor.record_stream = lambda *_, **__: None
@@ -383,3 +464,66 @@ def _install_moves(recorder: Recorder) -> None:
         self, torch.device("cuda", _current_device if device is None else index_of(device))
     )
     torch.Tensor.cpu = lambda self, *_, **__: to(self, torch.device("cpu"))
+
+
+# What autocast does on CUDA and not on the CPU: these operators compute in f32,
+_FP32 = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow
+softplus layer_norm native_layer_norm group_norm rms_norm frobenius_norm nuclear_norm kl_div
+cosine_similarity l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits dist renorm
+logsumexp prod softmax log_softmax cumprod cumsum linalg_vector_norm linalg_matrix_norm sum norm"""
+# and these in the widest type of their operands.
+_WIDEST = (
+    "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add"
+)
+_NARROW = (torch.float16, torch.bfloat16)
+_kernels: list[torch.library.Library] = []  # they are removed with the library
+
+
+def _install_autocast() -> None:
+    """`torch.autocast("cuda")` acts on tensors that torch takes to be on the CPU."""
+    set_enabled, set_dtype = torch.set_autocast_enabled, torch.set_autocast_dtype
+
+    def set_autocast_enabled(device: Any, enabled: bool | None = None) -> None:
+        if enabled is None:  # the older form, for CUDA
+            device, enabled = "cuda", device
+        set_enabled(device, enabled)
+        if device == "cuda":
+            set_enabled("cpu", enabled)
+
+    def set_autocast_dtype(device: str, dtype: torch.dtype) -> None:
+        set_dtype(device, dtype)
+        if device == "cuda":
+            set_dtype("cpu", dtype)
+
+    torch.set_autocast_enabled, torch.set_autocast_dtype = set_autocast_enabled, set_autocast_dtype
+    library, key = torch.library.Library("aten", "IMPL"), "AutocastCPU"
+    _kernels.append(library)
+    for names, widest in ((_FP32, False), (_WIDEST, True)):
+        for packet in (getattr(torch.ops.aten, name, None) for name in names.split()):
+            for overload in packet.overloads() if packet is not None else ():
+                operator = getattr(packet, overload)
+                if "out" not in overload and _lacks_kernel(operator, key):
+                    library.impl(operator, _widening(operator, widest), key)
+
+
+def _lacks_kernel(operator: Any, key: str) -> bool:
+    try:
+        return not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key)
+    except RuntimeError:  # an overload of TorchScript only
+        return False
+
+
+def _widening(operator: Any, widest: bool) -> Any:
+    """A kernel that computes in f32; `widest`: only if an operand is in f32."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if not widest or any(t.dtype == torch.float32 for t in tensors):
+            args, kwargs = tree_map_only(
+                torch.Tensor, lambda t: t.float() if t.dtype in _NARROW else t, (args, kwargs)
+            )
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*args, **kwargs)
+
+    return kernel

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -11,7 +14,7 @@ class Site:
 
     file: str
     line: int
-    function: str
+    function: str  # and its callers: "save (from main, train.py:9)"
     via: str = ""  # the function of torch that communicates on its behalf
 
     def __str__(self) -> str:
@@ -157,6 +160,17 @@ Event = (
 )
 
 
+E = TypeVar("E")
+
+
+def calls_in(events: Iterable[Event]) -> Iterator[Call]:
+    for event in events:
+        if isinstance(event, Batch):
+            yield from event.calls
+        elif isinstance(event, Call):
+            yield event
+
+
 @dataclass
 class Recording:
     """One rank."""
@@ -166,5 +180,24 @@ class Recording:
     events: list[Event]
     groups: dict[str, list[int]]  # of which the rank is a member: name to ranks
     error: str = ""  # why the program ended early, with its line
+    incomplete: str = ""  # the call that it did not complete, if it ran for real
     seconds: float = 0.0
     peak_bytes: int = 0
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, GroupCreated) and self.rank in event.ranks:
+            self.groups[event.name] = event.ranks
+
+    def calls(self) -> Iterator[Call]:
+        """All of them, also those in batches."""
+        return calls_in(self.events)
+
+    def of(self, kind: type[E]) -> Iterator[E]:
+        """The events of one kind."""
+        return (event for event in self.events if isinstance(event, kind))
+
+
+def events_file(directory: str, rank: int) -> str:
+    """Where a real rank keeps its events, in case its process dies."""
+    return os.path.join(directory, f"rank{rank}.events")

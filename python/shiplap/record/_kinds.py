@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Mapping
 
 from shiplap.record._events import Recording
-from shiplap.record._mesh import Axis, Mesh
+from shiplap.record._mesh import Axis
 from shiplap.record._to_plan import mesh_of, program_texts
 
 _MAX_ROUNDS = 8
@@ -30,14 +30,14 @@ def find_kinds(
     matters: set[tuple[int, int]] = set()  # axes, by stride and size
     for _ in range(_MAX_ROUNDS):
         mesh = mesh_of(recordings)
-        record({rank: 0 for axis in mesh.axes for rank in _along(axis, 0, mesh)})
+        record({rank: 0 for axis in mesh.axes for rank in _along(axis)})
         texts = program_texts(recordings, mesh)
         if texts is None:
             return None
         matters |= {
             (axis.stride, axis.size)
             for axis in mesh.axes
-            if any(texts[rank] != texts[0] for rank in _along(axis, 0, mesh))
+            if any(texts[rank] != texts[0] for rank in _along(axis))
         }
         varying = [axis for axis in mesh.axes if (axis.stride, axis.size) in matters]
         uniform = [axis for axis in mesh.axes if axis not in varying and axis.size > 1]
@@ -65,9 +65,7 @@ def find_kinds(
     return None
 
 
-def _along(axis: Axis, start: int, mesh: Mesh) -> list[int]:
-    """A few ranks along an axis, besides the first."""
+def _along(axis: Axis) -> list[int]:
+    """A few ranks along an axis from rank 0, without it."""
     positions = {1, axis.size // 2, axis.size - 1} - {0}
-    return [
-        start + position * axis.stride for position in sorted(positions) if position < axis.size
-    ]
+    return [position * axis.stride for position in sorted(positions) if position < axis.size]

@@ -21,7 +21,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from shiplap.record._events import Recording
+from shiplap.record._events import Recording, events_file
 
 
 class Mailbox:
@@ -50,6 +50,10 @@ class RankSettings:
     steps: int = 2
     ranks_per_node: int = 8
     devices: bool = True
+    is_module: bool = False
+    # Ranks run for real, through gloo, and a call may take so many seconds; 0: on fake tensors.
+    real_timeout: float = 0.0
+    directory: str = ""  # for files of this run
 
 
 @dataclass
@@ -60,6 +64,7 @@ class _Child:
     log: str
     waits_for: Any = None
     sender: int = -1  # of the message that it waits for
+    released: bool = False  # may end
 
 
 @dataclass
@@ -113,13 +118,16 @@ def serve(descriptor: int) -> None:
     def report(done: int, total: int) -> None:
         connection.send((done, total))
 
+    if settings.real_timeout:  # they need one another
+        jobs, few = settings.world, False
     launcher = Launcher(settings, jobs, report)
     like = find_kinds(settings.world, launcher.run, launcher.recordings) if few else None
-    if like is None:  # what few ranks assumed of their peers does not hold with all of them
+    failed = all(recording.error for recording in launcher.recordings.values())
+    if like is None and not (few and failed):  # their peers are not as the few assumed
         launcher = Launcher(settings, jobs, report)
         launcher.run(every)
         like = every
-    connection.send(Launched(launcher.recordings, launcher.logs, like))
+    connection.send(Launched(launcher.recordings, launcher.logs, like or every))
 
 
 def _shifted(key: Any, shift: int) -> Any:
@@ -144,6 +152,7 @@ class Launcher:
     def __post_init__(self) -> None:
         self._messages: dict[Any, bytes | None] = {}
         self._children: dict[Connection, _Child] = {}
+        self._pending: list[int] = []
         self._planned: set[int] = set()
         self._models: dict[int, int] = {}
 
@@ -152,29 +161,34 @@ class Launcher:
         rank that it is compared with: messages of ranks that are not recorded are taken from its
         peers."""
         self._models.update(ranks)
-        pending = [rank for rank in ranks if rank not in self.recordings]
-        total = len(pending)
-        self._planned = {*pending, *self.recordings}
+        self._pending = [rank for rank in ranks if rank not in self.recordings]
+        told = (-1, -1)
+        self._planned = {*self._pending, *self.recordings}
+        before = len(self.recordings)
         with tempfile.TemporaryDirectory(prefix="shiplap-record-") as directory:
+            self.settings.directory = directory
             try:
-                while pending or self._children:
-                    while pending and self._running() < self.jobs:
-                        self._start(pending.pop(0), directory)
-                    if not pending and self._running() == 0:
+                while self._pending or self._children:
+                    while self._pending and self._running() < self.jobs:
+                        self._start(self._pending.pop(0))
+                    if not self._pending and self._running() == 0:
                         self._give_up()
                     for connection in wait(list(self._children)):
                         self._serve(self._children[connection])  # type: ignore[index]
-                    if self.progress:
-                        self.progress(total - len(pending) - len(self._children), total)
+                    total = len(self._planned) - before
+                    done = total - len(self._pending) - len(self._children)
+                    if self.progress and (done, total) != told:
+                        self.progress(done, total)
+                    told = (done, total)
             finally:
                 self._stop()
 
     def _running(self) -> int:
         return sum(child.waits_for is None for child in self._children.values())
 
-    def _start(self, rank: int, directory: str) -> None:
+    def _start(self, rank: int) -> None:
         here, there = Pipe()
-        log = os.path.join(directory, f"rank{rank}.log")
+        log = os.path.join(self.settings.directory, f"rank{rank}.log")
         process = os.fork()
         if process == 0:
             here.close()
@@ -192,8 +206,9 @@ class Launcher:
             from shiplap.record._rank import record_rank
 
             recording = record_rank(rank, self.settings, Mailbox(connection))
-            connection.send(("done", pickle.dumps(recording)))
+            connection.send(("done", recording))
             code = 0
+            connection.recv()  # the others may still need what it has sent
         finally:
             with contextlib.suppress(Exception):
                 sys.stdout.flush()
@@ -204,7 +219,7 @@ class Launcher:
         try:
             message = child.connection.recv()
         except EOFError:
-            self._end(child, None)
+            self._end(child)
             return
         if message[0] == "put":
             self._messages[message[1]] = message[2]
@@ -217,9 +232,31 @@ class Launcher:
                 self._answer(child, self._messages[child.waits_for])
             elif child.sender in self.recordings or child.sender not in self._planned:
                 shift = self._models[child.rank] - child.rank
-                self._answer(child, self._messages.get(_shifted(child.waits_for, shift)))
+                known = self._messages.get(_shifted(child.waits_for, shift))
+                is_message = child.waits_for[0] != "collective"
+                if is_message and shift == 0 and child.sender not in self._planned:
+                    self._plan_too(child.sender)
+                else:
+                    self._answer(child, known)
         else:
-            self._end(child, pickle.loads(message[1]))
+            self.recordings[child.rank] = message[1]
+            self._release()
+
+    def _plan_too(self, rank: int) -> None:
+        """Records a rank, too: another one needs a message of it, such as a pipeline stage."""
+        self._planned.add(rank)
+        self._models[rank] = rank
+        self._pending.insert(0, rank)
+
+    def _release(self) -> None:
+        """Lets ranks go that are recorded. Real ones go together: gloo needs both ends."""
+        recorded = [child for child in self._children.values() if child.rank in self.recordings]
+        if self.settings.real_timeout and len(recorded) < len(self._children):
+            return
+        for child in recorded:
+            if not child.released:
+                child.released = True
+                child.connection.send(None)
 
     @staticmethod
     def _answer(child: _Child, payload: bytes | None) -> None:
@@ -230,21 +267,34 @@ class Launcher:
         for child in self._children.values():
             self._answer(child, None)
 
-    def _end(self, child: _Child, recording: Recording | None) -> None:
+    def _end(self, child: _Child) -> None:
         del self._children[child.connection]
         child.connection.close()
         _, status = os.waitpid(child.process, 0)
         with contextlib.suppress(OSError), open(child.log, errors="replace") as log:
             self.logs[child.rank] = log.read()
-        if recording is None:
-            code = os.waitstatus_to_exitcode(status)
-            recording = Recording(
-                child.rank, self.settings.world, [], {}, f"its process ended with code {code}"
-            )
-        self.recordings[child.rank] = recording
+        if child.rank not in self.recordings:
+            self.recordings[child.rank] = self._recording_of_dead(child.rank, status)
         for other in self._children.values():  # nothing more comes from this rank
             if other.waits_for is not None and other.sender == child.rank:
                 self._answer(other, None)
+        self._release()
+
+    def _recording_of_dead(self, rank: int, status: int) -> Recording:
+        """What it wrote down before its process ended."""
+        code = os.waitstatus_to_exitcode(status)
+        recording = Recording(rank, self.settings.world, [], {})
+        with contextlib.suppress(OSError, EOFError):
+            with open(events_file(self.settings.directory, rank), "rb") as file:
+                while True:
+                    recording.add(pickle.load(file))
+        why = f"its process ended with code {code}"
+        *_, last = (None, *recording.calls())
+        if last is None:
+            recording.error = why
+        else:
+            recording.incomplete = f"{last.kind} at {last.site}: {why}"
+        return recording
 
     def _stop(self) -> None:
         for child in self._children.values():

@@ -10,6 +10,7 @@ optimizers. This module replaces what has none. Each function says why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import types
 import weakref
@@ -17,17 +18,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch._dynamo  # noqa: F401 (it refuses to be imported once functions of torch are replaced)
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 import torch.multiprocessing
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.attention import flex_attention
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from shiplap.record._events import GroupCreated, MeshCreated
 from shiplap.record._recorder import Recorder
@@ -39,10 +40,12 @@ def install(recorder: Recorder) -> None:
     _replace_groups(recorder)
     _name_meshes(recorder)
     _replace_batches(recorder)
+    _remember_reductions(recorder)
     _replace_ddp(recorder)
     _replace_value_reads(recorder)
     _replace_processes(recorder)
     _replace_compilation()
+    _replace_flex_attention()
     _allow_swaps()
     _skip_checkpoints()
     _count_steps(recorder)
@@ -52,7 +55,7 @@ def _replace_rendezvous(recorder: Recorder) -> None:
     """There is nobody to meet."""
 
     def rendezvous(*_: Any, **__: Any) -> Iterator[Any]:
-        yield FakeStore(), recorder.rank, recorder.world
+        yield recorder.store(), recorder.rank, recorder.world
 
     c10d.rendezvous = rendezvous
     dist.rendezvous = rendezvous
@@ -60,8 +63,9 @@ def _replace_rendezvous(recorder: Recorder) -> None:
 
 
 def _replace_groups(recorder: Recorder) -> None:
-    """Every backend becomes torch's own `fake`; the program sees the name that it asked for."""
+    """Every backend becomes that of the recorder; the program sees the name that it asked for."""
     create = c10d._new_process_group_helper
+    groups: list[Any] = []  # other ranks may still need them when this one destroys them
 
     def new_process_group(
         size: int,
@@ -74,12 +78,15 @@ def _replace_groups(recorder: Recorder) -> None:
         **given: Any,
     ) -> Any:
         kept = {key: given[key] for key in ("timeout", "pg_tag", "group_desc") if key in given}
-        result = create(size, group_rank, global_ranks, c10d.Backend("fake"), store, name, **kept)
+        if recorder.timeout is not None:
+            kept["timeout"] = recorder.timeout
+        result = create(size, group_rank, global_ranks, recorder.backend, store, name, **kept)
+        groups.append(result[0])
         ranks = list(global_ranks) or list(range(size))
         asked = str(backend)
         if asked in ("None", "undefined", ""):
             asked = "cpu:gloo,cuda:nccl"
-        if asked == "fake":  # inherited from the default group
+        if asked == recorder.backend:  # inherited from the default group
             asked = next(iter(recorder.backends.values()), asked)
         recorder.backends[str(name)] = asked
         if recorder.rank in ranks:
@@ -92,7 +99,7 @@ def _replace_groups(recorder: Recorder) -> None:
 
     def get_backend(group: Any = None) -> str:
         group = group or c10d._get_default_group()
-        asked = recorder.backends.get(str(group.group_name), "fake")
+        asked = recorder.backends.get(str(group.group_name), recorder.backend)
         if ":" not in asked:
             return asked
         by_device = dict(part.split(":") for part in asked.split(","))
@@ -162,6 +169,33 @@ def _replace_batches(recorder: Recorder) -> None:
         module._coalescing_manager = coalescing_manager
 
 
+def _remember_reductions(recorder: Recorder) -> None:
+    """In torch 2.6 and 2.9 the operator of a reduction is opaque to the dispatcher. Those of C++
+    code are sums."""
+    if hasattr(c10d.ReduceOp, "unbox"):
+        return
+
+    def remembering(function: Any) -> Any:
+        parameters = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outer = recorder.reduction
+            bound = parameters.bind(*args, **kwargs)
+            recorder.reduction = bound.arguments.get("op", c10d.ReduceOp.SUM)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                recorder.reduction = outer
+
+        return call
+
+    for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"):
+        replaced = remembering(getattr(c10d, name))
+        for module in (c10d, dist):
+            setattr(module, name, replaced)
+
+
 def _replace_ddp(recorder: Recorder) -> None:
     """DDP compares shapes in C++, by reading numbers that fake tensors do not have; what it sends
     is known. Its reducer waits in C++ for the futures of its buckets, before backward returns."""
@@ -196,14 +230,14 @@ def _replace_value_reads(recorder: Recorder) -> None:
         original = getattr(torch.Tensor, name)
 
         def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            value = recorder.known_or_stand_in(self)
+            value = recorder.value_of(self)
             with _disable_current_modes():
                 return original(value.detach(), *args, **kwargs)
 
         return read
 
     for name in ("numpy", "tolist", "__array__"):
-        setattr(FakeTensor, name, reader(name))
+        setattr(recorder.tensor_type, name, reader(name))
 
 
 def _replace_processes(recorder: Recorder) -> None:
@@ -235,6 +269,30 @@ def _replace_compilation() -> None:
 
     torch.compile = compile_nothing
     torch.nn.Module.compile = lambda *_, **__: None
+
+
+def _replace_flex_attention() -> None:
+    """Its operator takes functions of indices, which have no fake values. Attention does not
+    communicate, and its result has the same shape with any mask."""
+
+    def attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *_: Any,
+        return_lse: bool = False,
+        return_aux: Any = None,
+        **__: Any,
+    ) -> Any:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(repeats, 1) for each in (key, value))
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        logarithms = query.float().sum(-1)
+        if return_aux is not None:
+            return out, flex_attention.AuxOutput(lse=logarithms, max_scores=logarithms)
+        return (out, logarithms) if return_lse else out
+
+    flex_attention.flex_attention = attention
 
 
 def _allow_swaps() -> None:

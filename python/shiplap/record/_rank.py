@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import runpy
 import sys
 import time
 import traceback
+from datetime import timedelta
 
 import torch
 
 from shiplap.record import _devices, _patches
 from shiplap.record._events import Recording
+from shiplap.record._fake import FakeRecorder
 from shiplap.record._launch import Mailbox, RankSettings
+from shiplap.record._real import RealRecorder, Stuck
 from shiplap.record._recorder import Recorder, StepLimit
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -46,19 +50,23 @@ def record_rank(rank: int, settings: RankSettings, mailbox: Mailbox | None = Non
     ranks_per_node = min(settings.ranks_per_node, settings.world)
     torch.set_num_threads(1)  # several ranks run at a time
     _set_environment(rank, settings.world, ranks_per_node)
-    recorder = Recorder(rank, settings.world, max_steps=settings.steps, mailbox=mailbox)
+    recorder = _make_recorder(rank, settings, mailbox)
     if settings.devices:
         _devices.install(recorder, ranks_per_node)
     _patches.install(recorder)
     sys.argv = [settings.script, *settings.arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(settings.script)))
+    folder = (
+        os.getcwd() if settings.is_module else os.path.dirname(os.path.abspath(settings.script))
+    )
+    sys.path.insert(0, folder)
     start = time.monotonic()
-    error = ""
+    error = incomplete = ""
     try:
         with recorder:
-            runpy.run_path(settings.script, run_name="__main__")
-    except StepLimit:
-        pass
+            _run_script(settings)
+            recorder.finish()
+    except Stuck as stuck:
+        incomplete = str(stuck)
     except SystemExit as request:
         if request.code not in (None, 0):
             error = f"the script called sys.exit({request.code!r})"
@@ -67,7 +75,32 @@ def record_rank(rank: int, settings: RankSettings, mailbox: Mailbox | None = Non
         traceback.print_exc()  # to the log of the rank
     seconds = time.monotonic() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Recording(rank, settings.world, recorder.events, recorder.groups, error, seconds, peak)
+    return Recording(
+        rank,
+        settings.world,
+        recorder.events,
+        recorder.groups,
+        error,
+        incomplete,
+        seconds,
+        peak,
+    )
+
+
+def _run_script(settings: RankSettings) -> None:
+    with contextlib.suppress(StepLimit):
+        if settings.is_module:
+            runpy.run_module(settings.script, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(settings.script, run_name="__main__")
+
+
+def _make_recorder(rank: int, settings: RankSettings, mailbox: Mailbox | None) -> Recorder:
+    if not settings.real_timeout:
+        return FakeRecorder(rank, settings.world, settings.steps, mailbox)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    timeout = timedelta(seconds=settings.real_timeout)
+    return RealRecorder(rank, settings.world, settings.steps, timeout, settings.directory)
 
 
 def _describe(raised: BaseException) -> str:

@@ -1,8 +1,8 @@
-"""Runs the operators of one rank on fake tensors and writes down what it communicates.
+"""Writes down what one rank communicates.
 
 A TorchDispatchMode sees every operator that reaches torch's dispatcher, also those that C++ code
-calls (the buckets of DDP) and those that DTensor makes. Collectives are written down and not
-executed; all other operators run on fake tensors, which have shapes and no data.
+calls (the buckets of DDP) and those that DTensor makes. What becomes of them depends on the kind of
+recorder: _fake.py has shapes and no data, _real.py executes everything.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import torch
 from torch._C._distributed_c10d import ProcessGroup, ReduceOp, Work
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from shiplap.record import _devices
 from shiplap.record._events import (
@@ -37,17 +34,14 @@ from shiplap.record._events import (
     Site,
     Step,
     Touch,
-    ValueRead,
     Wait,
+    calls_in,
 )
-from shiplap.record._values import MAX_ELEMENTS, KnownValues
-
-if TYPE_CHECKING:
-    from shiplap.record._launch import Mailbox
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__))
+_MAX_CALLERS = 3
 # Files of torch that only pass calls on.
 _WRAPPERS = (
     "distributed_c10d",
@@ -80,25 +74,6 @@ _READS = {
     _aten.item.default,
     _aten.equal.default,
     _aten.is_nonzero.default,
-}
-_CHOICES = {
-    _aten.topk.default,
-    _aten.argmax.default,
-    _aten.multinomial.default,
-    _aten.sort.default,
-    _aten.sort.stable,
-}
-_FACTORIES = {
-    _aten.empty,
-    _aten.zeros,
-    _aten.ones,
-    _aten.full,
-    _aten.rand,
-    _aten.randn,
-    _aten.randint,
-    _aten.randperm,
-    _aten.empty_strided,
-    _aten.normal,
 }
 # Functional collectives, without `_coalesced` and a final underscore.
 _FUNCTIONAL = {
@@ -150,6 +125,7 @@ class RecordedWork(Work):
     def get_future(self) -> Any:
         # The reducer of DDP waits for futures in C++, at the latest at the end of backward.
         self._recorder.pending_futures.append(self._call)
+        self._recorder.complete(self._call)
         future: Any = torch.futures.Future()
         future.set_result(self._tensors)
         return future
@@ -158,23 +134,21 @@ class RecordedWork(Work):
 class Recorder(TorchDispatchMode):
     """The state of one rank."""
 
-    def __init__(
-        self, rank: int, world: int, *, max_steps: int = 0, mailbox: Mailbox | None = None
-    ) -> None:
+    backend: str  # of the process groups that are made
+    timeout: timedelta | None = None  # likewise; None: as the program asks
+    tensor_type: type[torch.Tensor]  # of the tensors that pretend to be on a device
+
+    def __init__(self, rank: int, world: int, max_steps: int = 0) -> None:
         super().__init__()
         self.rank, self.world, self.max_steps = rank, world, max_steps
         self.events: list[Event] = []
         self.groups: dict[str, list[int]] = {}
         self.backends: dict[str, str] = {}
         self.steps = 0
+        # That of the function of torch that runs, for versions that do not tell the dispatcher.
+        self.reduction: Any = ReduceOp.SUM
         self.inside = 0  # depth of calls below the dispatcher
         self.pending_futures: list[int] = []
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.values = KnownValues()
-        self._mailbox = mailbox
-        self._sequence: Counter[Any] = (
-            Counter()
-        )  # messages so far, by sender, receiver, group and tag
         self._calls: dict[int, Call] = {}
         self._batches: list[list[Call]] = []
         self._together: dict[int, list[Call]] = {}  # calls of one batch, by each of them
@@ -184,6 +158,41 @@ class Recorder(TorchDispatchMode):
         self._wait_on_use: set[int] = set()
         self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
         self._storage_count = 0
+
+    # ---- what kinds of recorders do
+
+    @abstractmethod
+    def store(self) -> Any:
+        """Where the ranks meet."""
+
+    @abstractmethod
+    def execute(self, func: Any, args: Any, kwargs: dict[str, Any], on_device: bool) -> Any:
+        """An operator that does not communicate. Its device is the CPU; `on_device`: for the
+        program it is not."""
+
+    @abstractmethod
+    def read(self, func: Any, args: Any) -> Any:
+        """An operator with a number as its result."""
+
+    @abstractmethod
+    def value_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The value that the program sees if it reads a tensor."""
+
+    @abstractmethod
+    def carry_out(
+        self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> None:
+        """Does what a call does, after it was written down."""
+
+    @abstractmethod
+    def results_of(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The tensors that a functional collective returns, before it is carried out."""
+
+    def complete(self, call: int) -> None:
+        """Blocks the host until a call is complete."""
+
+    def finish(self) -> None:
+        """The program has ended."""
 
     # ---- events
 
@@ -204,9 +213,8 @@ class Recorder(TorchDispatchMode):
                     via = f"{os.path.splitext(module)[0]}.{frame.f_code.co_name}"
             elif name.startswith(_HERE):
                 via = ""
-            elif not name.startswith((_STDLIB, "<")) or "site-packages" in name:
-                function = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-                return Site(_shown_path(name), frame.f_lineno, function, via)
+            elif _is_users(name):
+                return Site(_shown_path(name), frame.f_lineno, _function(frame), via)
             frame = frame.f_back
         return Site("<unknown>", 1, "", via)
 
@@ -248,6 +256,8 @@ class Recorder(TorchDispatchMode):
     ) -> RecordedWork:
         """Writes a call down and returns its handle."""
         tensors = [*inputs, *outputs]
+        for tensor in tensors:
+            self._wait_on_touch(tensor)
         backend = self.backends.get(group, "")
         on_device = "nccl" in backend and (
             "gloo" not in backend or any(_devices.mark_of(t) is not None for t in tensors)
@@ -270,8 +280,7 @@ class Recorder(TorchDispatchMode):
             self.emit(call)
         for region in (*call.inputs, *call.outputs):
             self._in_flight.setdefault(region.storage, []).append(call)
-        if kind != "barrier":
-            self._leave_values(call, inputs, outputs)
+        self.carry_out(call, inputs, outputs)
         return self._handle(call.id, list(outputs or inputs))
 
     def _handle(self, call: int, tensors: list[torch.Tensor]) -> RecordedWork:
@@ -286,10 +295,15 @@ class Recorder(TorchDispatchMode):
             return
         self._waited.add((call, stream))
         self.emit(Wait(call, stream))
-        for known in self._together.get(call, [self._calls[call]]):
+        for known in self.together(call):
             for region in (*known.inputs, *known.outputs):
-                calls = self._in_flight.get(region.storage, [])
-                calls[:] = [other for other in calls if other is not known]
+                calls = self._in_flight.pop(region.storage, [])
+                if others := [other for other in calls if other is not known]:
+                    self._in_flight[region.storage] = others
+
+    def together(self, call: int) -> list[Call]:
+        """The calls of its batch."""
+        return self._together.get(call) or [self._calls[call]]
 
     def wait_for_futures(self) -> None:
         """What C++ code has waited for when backward returns."""
@@ -299,6 +313,11 @@ class Recorder(TorchDispatchMode):
 
     def begin_batch(self) -> None:
         self._batches.append([])
+
+    @property
+    def batch_begin(self) -> int | None:
+        """The first call of the batch that is not ended, if there is one."""
+        return self._batches[-1][0].id if self._batches and self._batches[-1] else None
 
     def end_batch(self) -> RecordedWork | None:
         """The handle of all calls since begin_batch; None if there are none."""
@@ -311,72 +330,37 @@ class Recorder(TorchDispatchMode):
             self._together[call.id] = calls
         return self._handle(calls[0].id, [])
 
-    # ---- the values that calls leave behind
+    # ---- CUDA graphs
 
-    def _leave_values(
-        self, call: Call, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
-    ) -> None:
-        """What a call leaves in its outputs, as far as it is known."""
-        if call.kind in ("send", "receive"):
-            results = self._pass_message(call, [*(inputs or outputs)])
-        else:
-            members = self._inputs_of_members(call, [*inputs])
-            me = self.groups[call.group].index(self.rank)
-            results = _combine(call, members, me) if members else None
-        if call.kind == "send":
-            return
-        targets = [*(outputs or inputs)]
-        for k, target in enumerate(targets):
-            value = results[k] if results is not None and len(results) == len(targets) else None
-            if value is None or value.numel() != target.numel():
-                self.values.forget(target)
-            elif isinstance(target, FakeTensor):
-                self.values.set(target, value.to(target.dtype).reshape(target.shape).clone())
+    def begin_capture(self) -> int:
+        """What is written down from here on happens when it is replayed."""
+        return len(self.events)
+
+    def end_capture(self, begin: int) -> list[Event]:
+        captured = self.events[begin:]
+        del self.events[begin:]
+        ids = {call.id for call in calls_in(captured)}
+        for storage, calls in list(self._in_flight.items()):
+            self._in_flight[storage] = [call for call in calls if call.id not in ids]
+        return captured
+
+    def replay(self, captured: list[Event]) -> None:
+        new = {call.id: len(self._calls) + k for k, call in enumerate(calls_in(captured), 1)}
+
+        def again(call: Call) -> Call:
+            copy = replace(call, id=new[call.id])
+            self._calls[copy.id] = copy
+            return copy
+
+        for event in captured:
+            if isinstance(event, Batch):
+                self.emit(Batch([again(call) for call in event.calls]))
+            elif isinstance(event, Call):
+                self.emit(again(event))
+            elif isinstance(event, (Wait, Touch)):
+                self.emit(replace(event, call=new.get(event.call, event.call)))
             else:
-                target.copy_(value.reshape(target.shape))
-
-    def _known_bytes(self, tensors: list[torch.Tensor]) -> bytes | None:
-        values = [value for value in map(self.values.get, tensors) if value is not None]
-        return b"".join(map(_bytes_of, values)) if len(values) == len(tensors) else None
-
-    def _next_key(self, *queue: Any) -> tuple[Any, ...]:
-        self._sequence[queue] += 1
-        return (*queue, self._sequence[queue])
-
-    def _pass_message(self, call: Call, tensors: list[torch.Tensor]) -> list[torch.Tensor] | None:
-        """Carries small integers between recorded ranks, such as shapes and pickled objects."""
-        if self._mailbox is None or not _is_small(tensors):
-            return None
-        ranks = self.groups[call.group]
-        sends = call.kind == "send"
-        ends = (self.rank, ranks[call.peer]) if sends else (ranks[call.peer], self.rank)
-        key = self._next_key(tuple(ranks), *ends, call.tag)
-        if sends:
-            self._mailbox.put(key, self._known_bytes(tensors))
-            return None
-        return _decoded(self._mailbox.get(key, ends[0]), tensors)
-
-    def _inputs_of_members(
-        self, call: Call, inputs: list[torch.Tensor]
-    ) -> list[list[torch.Tensor]] | None:
-        """The inputs of all members of a group. Those of ranks that are not recorded are assumed to
-        be the same as here."""
-        if not inputs or any(t.numel() > MAX_ELEMENTS for t in inputs):
-            return None
-        ranks = self.groups[call.group]
-        own = self._known_bytes(inputs)
-        here = _decoded(own, inputs)
-        if self._mailbox is None or not _is_small(inputs):
-            return [here] * len(ranks) if here is not None else None
-        key = self._next_key("collective", tuple(ranks), call.kind)
-        self._mailbox.put((*key, self.rank), own)
-        members = []
-        for position, rank in enumerate(ranks):
-            found = here
-            if rank != self.rank and (call.kind != "broadcast" or position == call.root):
-                found = _decoded(self._mailbox.get((*key, rank), rank), inputs)
-            members.append(found if found is not None else here)
-        return [member for member in members if member is not None] if None not in members else None
+                self.emit(event)
 
     # ---- the dispatcher
 
@@ -393,42 +377,22 @@ class Recorder(TorchDispatchMode):
             if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
                 return func(*args, **kwargs)  # torch itself asks for a shape
             if func in _READS:
-                return self._read(func, args)
+                return self.read(func, args)
             return self._compute(func, args, kwargs)
         finally:
             self.inside -= 1
 
     def _compute(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        operands = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        mark = next((m for m in map(_devices.mark_of, operands) if m is not None), None)
+        operands = tensors_in((args, kwargs))
+        mark = _first_mark(operands)
         device = kwargs.get("device")
         if device is not None and torch.device(device).type == "cuda":
             mark = _devices.index_of(device)
             kwargs = {**kwargs, "device": torch.device("cpu")}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        has_fake = any(isinstance(t, FakeTensor) for t in operands)
-        becomes_fake = mark is not None or (
-            not operands and func._overloadpacket in _FACTORIES and _is_large(func, args, kwargs)
-        )
-        if not has_fake and not becomes_fake:
-            return func(*args, **kwargs)
-        try:
-            if has_fake:
-                out = func(*args, **kwargs)
-            else:
-                with self.fake:
-                    out = func(*args, **kwargs)
-        except (DynamicOutputShapeException, DataDependentOutputException):
-            out = self._data_dependent(func, args, kwargs)
-        else:
-            self.values.follow(func, args, kwargs, out)
-            if func in _CHOICES:
-                self._choose(func, args, out)
-        if mark is not None:
-            for tensor in tree_leaves(out):
-                if isinstance(tensor, FakeTensor):
-                    setattr(tensor, _devices.MARK, mark)
+        out = self.execute(func, args, kwargs, mark is not None)
+        _devices.set_mark(out, mark)
         if self._in_flight and not func.is_view:
             self._find_touches(func, operands, out)
         return out
@@ -437,92 +401,46 @@ class Recorder(TorchDispatchMode):
         """Operands that belong to a call in flight: the program should have waited for it."""
         written: set[int] = set()
         if func._schema.is_mutable:
-            written = {
-                t.untyped_storage()._cdata for t in tree_leaves(out) if isinstance(t, torch.Tensor)
-            }
+            written = {t.untyped_storage()._cdata for t in tensors_in(out)}
         for tensor in operands:
-            self._touch(tensor, tensor.untyped_storage()._cdata in written, str(func))
+            self.touch(tensor, tensor.untyped_storage()._cdata in written, str(func))
 
-    def _touch(self, tensor: torch.Tensor, writes: bool, operator: str) -> None:
-        """The program uses a tensor. Torch waits for some calls by itself."""
+    def touch(self, tensor: torch.Tensor, writes: bool, operator: str) -> None:
+        """The program uses a tensor."""
+        self._wait_on_touch(tensor)
         for call in self._calls_on(tensor):
-            if call.id in self.pending_futures or call.id in self._wait_on_use:
-                self.wait(call.id)
-                continue
             region = self.region(tensor)
-            if writes or _is_written_by(call, region):  # two reads are no conflict
+            written = any(one.storage == region.storage for one in written_by(call))
+            if writes or written:  # two reads are no conflict
                 stream = _devices.current_stream_id()
                 self.emit(Touch(stream, call.id, region, writes, operator, self.site()))
 
+    def _wait_on_touch(self, tensor: torch.Tensor) -> None:
+        """For some calls torch itself waits when their result is used."""
+        for call in self._calls_on(tensor):
+            if call.id in self.pending_futures or call.id in self._wait_on_use:
+                self.wait(call.id)
+
     def _calls_on(self, tensor: torch.Tensor) -> list[Call]:
         """Calls on the storage of a tensor that nobody has waited for."""
-        known = self._storages.get(tensor.untyped_storage()._cdata)
-        if known is None or known[0].expired():
-            return []
-        return list(self._in_flight.get(known[1], ()))
+        return list(self._in_flight.get(self.known_storage(tensor), ()))
 
-    # ---- numbers that the program reads
+    def known_storage(self, tensor: torch.Tensor) -> int:
+        """The number of its storage; 0 if no call has used it."""
+        known = self._storages.get(tensor.untyped_storage()._cdata)
+        return known[1] if known is not None and not known[0].expired() else 0
 
     def copy_to_host(self, tensor: torch.Tensor, *, blocking: bool) -> torch.Tensor:
         """`tensor.cpu()`: the host waits for the device."""
-        self._touch(tensor, False, "cpu")
+        self.touch(tensor, False, "cpu")
         if blocking:
             self.emit(HostWait(_devices.current_stream_id(), self.site()))
-        known = self.values.get(tensor)
-        if known is not None:
-            with _disable_current_modes():
-                return known.clone()
+        return self.host_copy(tensor)
+
+    def host_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         copy = tensor.clone()
-        setattr(copy, _devices.MARK, None)
+        _devices.remove_mark(copy)
         return copy
-
-    def known_or_stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The value; for data that nobody has, one that is the same on all ranks."""
-        self._touch(tensor, False, "item")
-        if _devices.mark_of(tensor) is not None:
-            self.emit(HostWait(_devices.current_stream_id(), self.site()))
-        value = self.values.get(tensor)
-        if value is not None:
-            return value
-        self.emit(ValueRead(self.site()))
-        fill: Any = False if tensor.dtype == torch.bool else 1
-        with _disable_current_modes():
-            return torch.full(tensor.shape, fill, dtype=tensor.dtype)
-
-    def _read(self, func: Any, args: Any) -> Any:
-        tensors = [t for t in args if isinstance(t, torch.Tensor)]
-        if not any(isinstance(t, FakeTensor) for t in tensors):
-            return func(*args)
-        if func is _aten.equal.default and any(self.values.get(t) is None for t in tensors):
-            self.known_or_stand_in(tensors[0])
-            return True
-        return func(*tree_map_only(torch.Tensor, self.known_or_stand_in, args))
-
-    def _choose(self, func: Any, args: Any, out: Any) -> None:
-        """Indices that depend on data, such as experts of tokens: some, other ones on each rank."""
-        index = out if isinstance(out, torch.Tensor) else out[1]
-        if self.values.get(index) is not None or index.numel() > MAX_ELEMENTS:
-            return
-        source = args[0]
-        dimension = args[2] if func is _aten.topk.default and len(args) > 2 else -1
-        extent = source.shape[dimension] if source.dim() else 1
-        self.emit(ValueRead(self.site()))
-        dealt = torch.arange(index.numel()) * 7 + self.rank
-        places = (dealt + dealt // 5) % max(1, extent)
-        self.values.set(index, places.to(index.dtype).reshape(index.shape))
-
-    def _data_dependent(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """An operator whose result has a shape that depends on data: `nonzero`, `masked_select`."""
-        real_args, real_kwargs = tree_map_only(torch.Tensor, self.known_or_stand_in, (args, kwargs))
-        result = func(*real_args, **real_kwargs)
-
-        def fake(value: torch.Tensor) -> torch.Tensor:
-            with self.fake:
-                tensor = torch.empty(value.shape, dtype=value.dtype)
-            self.values.set(tensor, value)
-            return tensor
-
-        return tree_map_only(torch.Tensor, fake, result)
 
     # ---- collectives
 
@@ -532,7 +450,7 @@ class Recorder(TorchDispatchMode):
         if "process_group" not in given:
             return func(*args, **kwargs)
         group = _group_name(given["process_group"])
-        fields = _reduction(given["reduce_op"]) if "reduce_op" in given else {}
+        fields = _reduction(given["reduce_op"], self.reduction) if "reduce_op" in given else {}
         if "root_rank" in given:
             fields["root"] = given["root_rank"]
         if name == "barrier":
@@ -615,27 +533,18 @@ class Recorder(TorchDispatchMode):
             return args[0]
         if name == "_wrap_tensor_autograd":  # its result waits when it is used
             self._wait_on_use.update(call.id for call in self._calls_on(args[0]))
-            alias = _aten.alias.default(args[0])
-            setattr(alias, _devices.MARK, _devices.mark_of(args[0]))
-            return alias
+            return _aten.alias.default(args[0])
         if "group_name" not in given:
             return func(*args, **kwargs)
         kind = _FUNCTIONAL.get(name.rstrip("_").removesuffix("_coalesced"))
         if kind is None:
             raise NotImplementedError(f"shiplap record does not know {func}")
         group = _group_name(given["group_name"])
-        marks = [mark for mark in map(_devices.mark_of, tree_leaves(args)) if mark is not None]
-        out = func(*args, **kwargs)
-        outputs: Any = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
-        for tensor in outputs:
-            if marks and isinstance(tensor, FakeTensor):
-                setattr(tensor, _devices.MARK, marks[0])
-        inputs = [
-            t
-            for t in tree_leaves(given.get("input", given.get("inputs")))
-            if isinstance(t, torch.Tensor)
-        ]
-        fields = _reduction(given["reduce_op"]) if "reduce_op" in given else {}
+        out = self.results_of(func, args, kwargs)
+        _devices.set_mark(out, _first_mark(tree_leaves(args)))
+        outputs: Any = tensors_in(out)
+        inputs = tensors_in(given.get("input", given.get("inputs")))
+        fields = _reduction(given["reduce_op"], self.reduction) if "reduce_op" in given else {}
         if kind == "broadcast":
             ranks = self.groups[group]
             fields["root"] = ranks.index(given["src"]) if given["src"] in ranks else 0
@@ -646,72 +555,22 @@ class Recorder(TorchDispatchMode):
         return out
 
 
-def _is_large(func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-    """Weights and activations are fake; indices and flags of the host are real."""
-    dtype = kwargs.get("dtype") or torch.get_default_dtype()
-    if func._overloadpacket in (_aten.randint, _aten.randperm) and kwargs.get("dtype") is None:
-        dtype = torch.int64
-    elements = 1
-    for extent in next((a for a in args if isinstance(a, (list, tuple))), ()):
-        elements *= int(extent)
-    return bool(dtype.is_floating_point) or elements > MAX_ELEMENTS
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _is_written_by(call: Call, region: Region) -> bool:
-    """Whether a call writes to the storage of a region."""
-    written = call.outputs if call.outputs or call.kind == "send" else call.inputs
-    return any(one.storage == region.storage for one in written)
+def _first_mark(tensors: Any) -> int | None:
+    return next((mark for mark in map(_devices.mark_of, tensors) if mark is not None), None)
 
 
-def _is_small(tensors: list[torch.Tensor]) -> bool:
-    """Whether the values are carried between ranks: integers, since others are seldom known."""
-    return all(t.numel() <= MAX_ELEMENTS and not t.dtype.is_floating_point for t in tensors)
+def written_by(call: Call) -> list[Region]:
+    return call.outputs if call.outputs or call.kind == "send" else call.inputs
 
 
-def _decoded(payload: bytes | None, like: list[torch.Tensor]) -> list[torch.Tensor] | None:
-    """The tensors of a message; None if there is none, or it has another size."""
-    if payload is None or len(payload) != sum(t.numel() * t.element_size() for t in like):
-        return None
-    tensors = []
-    begin = 0
-    for tensor in like:
-        end = begin + tensor.numel() * tensor.element_size()
-        data = bytearray(payload[begin:end])
-        value = torch.frombuffer(data, dtype=tensor.dtype) if data else torch.empty(0)
-        tensors.append(value.to(tensor.dtype).reshape(tensor.shape))
-        begin = end
-    return tensors
-
-
-def _combine(call: Call, members: list[list[torch.Tensor]], me: int) -> list[torch.Tensor] | None:
-    """The outputs of a collective on member `me`."""
-    columns = [list(column) for column in zip(*members)]  # of each tensor: that of all members
-    if call.kind in ("all_reduce", "reduce"):
-        stacked = [torch.stack(column) for column in columns]
-        if call.reduce in ("min", "band"):
-            return [each.amin(0) for each in stacked]
-        if call.reduce in ("max", "bor"):
-            return [each.amax(0) for each in stacked]
-        if call.reduce != "sum":
-            return None
-        scale = len(members) if call.average else 1
-        return [each.sum(0) // scale if scale > 1 else each.sum(0) for each in stacked]
-    if call.kind == "broadcast":
-        return members[call.root]
-    if call.kind == "all_gather" and len(call.outputs) == len(columns):
-        return [torch.cat([each.flatten() for each in column]) for column in columns]
-    if call.kind == "all_gather" and len(columns) == 1:
-        return columns[0]
-    if call.kind == "all_to_all" and len(columns) == 1 and not call.send_counts:
-        parts = [each.flatten().tensor_split(len(members))[me] for each in columns[0]]
-        return [torch.cat(parts)]
-    return None
-
-
-def _reduction(op: Any) -> dict[str, Any]:
-    """The operator of a reduction, as fields of Call."""
+def _reduction(op: Any, named: Any) -> dict[str, Any]:
+    """The operator of a reduction, as fields of Call. `named`: see Recorder.reduction."""
     if not isinstance(op, (str, ReduceOp, ReduceOp.RedOpType)):
-        op = ReduceOp.unbox(op)
+        op = ReduceOp.unbox(op) if hasattr(ReduceOp, "unbox") else named
     text = (op if isinstance(op, str) else str(getattr(op, "op", op)).rsplit(".", 1)[-1]).lower()
     if "avg" in text:
         return {"reduce": "sum", "average": True}
@@ -732,14 +591,6 @@ def _splits(given: dict[str, Any]) -> dict[str, list[int]]:
     return result
 
 
-def _bytes_of(value: torch.Tensor) -> bytes:
-    return (
-        bytes(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        if value.numel()
-        else b""
-    )
-
-
 def _arguments(func: Any, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     schema = func._schema.arguments
     given = dict(zip((argument.name for argument in schema), args), **kwargs)
@@ -755,6 +606,31 @@ def _group_name(group: Any) -> str:
     if not isinstance(group, ProcessGroup):
         group = ProcessGroup.unbox(group)
     return str(group.group_name)
+
+
+def _is_users(file: str) -> bool:
+    """Whether a file is neither ours nor that of torch or Python."""
+    if file.startswith((_HERE, _TORCH, "<")):
+        return False
+    return "site-packages" in file or not file.startswith(_STDLIB)
+
+
+def _function(frame: Any) -> str:
+    """The name of a function, and where it was called from: one that communicates for others says
+    little by itself."""
+    text = _name(frame)
+    callers: list[str] = []
+    outer = frame.f_back
+    while outer is not None and len(callers) < _MAX_CALLERS:
+        file, name = outer.f_code.co_filename, _name(outer)
+        if _is_users(file) and name != "<module>":
+            callers.append(f"from {name}, {os.path.basename(file)}:{outer.f_lineno}")
+        outer = outer.f_back
+    return f"{text} ({'; '.join(callers)})" if callers else text
+
+
+def _name(frame: Any) -> str:
+    return str(getattr(frame.f_code, "co_qualname", frame.f_code.co_name))
 
 
 def _shown_path(file: str) -> str:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from shiplap.record import _events as ev
 from shiplap.record._mesh import Mesh, axis_name, grid_of, spans
 
+_MAX_PERIOD = 64  # operations of a loop
+_MIN_SAVED = 3  # operations that a loop must save
 _SIZES = {
     "f64": 8,
     "f32": 4,
@@ -90,25 +92,25 @@ class _Program:
         self._groups = {name: tuple(ranks) for name, ranks in recording.groups.items()}
         self._channels = channels_of(recording)
         self._operations: list[_Operation] = []
+        self._last: Clock = {}
         self._named: set[int] = set()
         self._streams: dict[str, str] = {}  # by what they are for
         self._clocks: dict[int, Clock] = {}  # of CUDA streams
         self._host: Clock = {}  # what the host has waited for
         self._events: dict[int, Clock] = {}
-        self._calls: dict[int, tuple[str, int, bool]] = (
-            {}
-        )  # stream, operation, whether it is on the host
+        # Stream and operation of each call, and whether it is on the host.
+        self._calls: dict[int, tuple[str, int, bool]] = {}
         self._buffers: list[_Buffer] = []
         self._buffer_of: dict[tuple[int, str], _Buffer] = {}
         self._extents: dict[tuple[int, str], int] = {}  # bytes, by storage and type
         self._exchanges: dict[str, int] = defaultdict(int)
+        regions = [one for call in recording.calls() for one in (*call.inputs, *call.outputs)]
+        for region in (*regions, *(touch.region for touch in recording.of(ev.Touch))):
+            key = (region.storage, region.dtype)
+            self._extents[key] = max(self._extents.get(key, 0), region.begin + region.size)
 
     def text(self) -> str:
         """Its lines, without `program`."""
-        for event in self._recording.events:
-            for region in _regions_of(event):
-                key = (region.storage, region.dtype)
-                self._extents[key] = max(self._extents.get(key, 0), region.begin + region.size)
         for event in self._recording.events:
             self._add(event)
         return self._lines()
@@ -132,8 +134,7 @@ class _Program:
                 None if event.stream < 0 else event.stream, self._events.get(event.event, {})
             )
         elif isinstance(event, ev.HostWait):
-            everything = {operation.stream: operation.number for operation in self._operations}
-            self._merge(None, everything if event.stream < 0 else dict(self._clock(event.stream)))
+            self._merge(None, dict(self._last if event.stream < 0 else self._clock(event.stream)))
         elif isinstance(event, ev.Touch):
             self._touch(event)
 
@@ -157,6 +158,7 @@ class _Program:
         self._named.update(after)
         operation = _Operation(len(self._operations), stream, text, after, is_async, site)
         self._operations.append(operation)
+        self._last[stream] = operation.number
         return operation
 
     def _communicate(self, calls: list[ev.Call], *, batched: bool) -> None:
@@ -306,26 +308,23 @@ class _Program:
         ]
         if self._streams:
             lines.append("  streams " + ", ".join(self._streams.values()))
-        for operation in self._operations:
-            name = f"o{operation.number}: " if operation.number in self._named else ""
-            stream = "" if operation.stream == "main" else f"@{operation.stream} "
-            after = (
-                f" after {', '.join(f'o{number}' for number in operation.after)}"
-                if operation.after
-                else ""
-            )
-            flags = " async" if operation.is_async else ""
-            label = f" label {operation.site.via}" if operation.site.via else ""
-            lines.append(
-                f"  {name}{stream}{operation.text}{after}{flags}{self._at(operation.site)}{label}"
-            )
-            lines += [f"    {access}" for access in operation.accesses]
-            if operation.text == "batch":
-                lines += [f"    {text}{self._at(site)}" for text, site in operation.members] + [
-                    "  end"
-                ]
+        lines += _folded([self._operation_text(operation) for operation in self._operations])
         if not self._operations:  # a program is not empty
             lines.append("  compute other")
+        return "\n".join(lines)
+
+    def _operation_text(self, operation: _Operation) -> str:
+        name = f"o{operation.number}: " if operation.number in self._named else ""
+        stream = "" if operation.stream == "main" else f"@{operation.stream} "
+        names = ", ".join(f"o{number}" for number in operation.after)
+        after = f" after {names}" if names else ""
+        flags = " async" if operation.is_async else ""
+        label = f" label {operation.site.via}" if operation.site.via else ""
+        lines = [f"  {name}{stream}{operation.text}{after}{flags}{self._at(operation.site)}{label}"]
+        lines += [f"    {access}" for access in operation.accesses]
+        if operation.text == "batch":
+            lines += [f"    {text}{self._at(site)}" for text, site in operation.members]
+            lines.append("  end")
         return "\n".join(lines)
 
     def _at(self, site: ev.Site) -> str:
@@ -388,19 +387,6 @@ class _Use:
         return self.region(self.program.join(regions))
 
 
-def _regions_of(event: ev.Event) -> list[ev.Region]:
-    if isinstance(event, ev.Touch):
-        return [event.region]
-    return [region for call in calls_of(event) for region in (*call.inputs, *call.outputs)]
-
-
-def calls_of(event: ev.Event) -> list[ev.Call]:
-    """The calls of an event, if it is one or a batch."""
-    if isinstance(event, ev.Batch):
-        return event.calls
-    return [event] if isinstance(event, ev.Call) else []
-
-
 def channels_of(recording: ev.Recording) -> dict[str, str]:
     """Groups of the same ranks are told apart by the order in which they were created."""
     count: dict[tuple[int, ...], int] = defaultdict(int)
@@ -432,21 +418,40 @@ def mesh_of(recordings: Mapping[int, ev.Recording]) -> Mesh:
     world = 1
     for recording in recordings.values():
         world = recording.world
-        used = {call.group for event in recording.events for call in calls_of(event)}
+        used = {call.group for call in recording.calls()}
         groups |= {tuple(ranks) for name, ranks in recording.groups.items() if name in used}
-        for event in recording.events:
-            if isinstance(event, ev.MeshCreated):
-                for name, stride, size in event.dimensions:
-                    names.setdefault((stride, size), axis_name(f"mesh_{name}") or f"axis_{stride}")
-            if (
-                isinstance(event, ev.GroupCreated)
-                and axis_name(event.description)
-                and len(event.ranks) > 1
-            ):
-                grid = grid_of(event.ranks)
-                if grid is not None and len(grid) == 1:
-                    names.setdefault(grid[0], axis_name(event.description))
+        for mesh in recording.of(ev.MeshCreated):
+            for name, stride, size in mesh.dimensions:
+                names.setdefault((stride, size), axis_name(f"mesh_{name}") or f"axis_{stride}")
+        for group in recording.of(ev.GroupCreated):
+            grid = grid_of(group.ranks)
+            if axis_name(group.description) and grid is not None and len(grid) == 1:
+                names.setdefault(grid[0], axis_name(group.description))
     return Mesh(world, sorted(groups), names)
+
+
+def _folded(operations: list[str]) -> list[str]:
+    """Operations that are repeated exactly, one after the other, as loops."""
+    lines: list[str] = []
+    loops = at = 0
+    while at < len(operations):
+        best, length = 1, 1  # repetitions, operations of each
+        for period in range(1, min(_MAX_PERIOD, (len(operations) - at) // 2) + 1):
+            if operations[at + period] != operations[at]:
+                continue
+            block, count = operations[at : at + period], 1
+            while operations[at + count * period : at + (count + 1) * period] == block:
+                count += 1
+            if count > 1 and count * period > best * length:
+                best, length = count, period
+        block = operations[at : at + length]
+        if best * length - length >= _MIN_SAVED:
+            lines += [f"  repeat again{loops} {best}", *block, "  end"]
+            loops += 1
+        else:
+            lines += block * best
+        at += best * length
+    return lines
 
 
 def program_texts(recordings: Mapping[int, ev.Recording], mesh: Mesh) -> dict[int, str] | None:

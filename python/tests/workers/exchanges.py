@@ -389,3 +389,55 @@ def one_has_no_patience(rank: int, size: int) -> list[Any]:
         time.sleep(1)
     first = raised(lambda: dispatcher.q(x))
     return [first, raised(lambda: shiplap.torch.Dispatcher(made, deadline=0 if rank == 1 else 20))]
+
+
+# ---- compiled functions and meshes
+
+
+def compiled_as_eager(rank: int, size: int) -> list[float]:
+    """Attention in a compiled function, with checkpoints and autocast: the same as without."""
+    from torch.utils.checkpoint import checkpoint
+
+    made = dispatch.create_qkv_dispatch(size, 16, 2, 2, seed=5)
+    dispatcher = shiplap.torch.Dispatcher(made)
+    torch.manual_seed(rank)
+    weight = torch.randn(4, 4, dtype=torch.float64)
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = dispatcher.dispatch(x @ weight.to(x.dtype), x, x)
+        length = dispatcher.cu_seqlens_q[-1] + dispatcher.max_seqlen_q
+        return dispatcher.combine(q * 2 + v.sum() + k.mean() + length).sin()
+
+    def checkpointed(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(layer, x, use_reentrant=False)
+
+    def automatic(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return layer(x.float()).double()
+
+    differences = []
+    for function in (layer, checkpointed, automatic):
+        found = []
+        for run in (function, torch.compile(function, backend="aot_eager")):
+            x = torch.ones(dispatcher.q.tokens, 4, dtype=torch.float64, requires_grad=True)
+            output = run(x)
+            output.sum().backward()
+            found.append(torch.cat([output.detach(), x.grad]))
+        differences.append(float((found[0] - found[1]).abs().max()))
+    return differences
+
+
+def groups_are_meshes(rank: int, size: int) -> list[str]:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("dp", "cp"))
+    made = dispatch.create_qkv_dispatch(size // 2, 16, 2, 2, seed=5)
+    x = torch.arange(16.0).reshape(16, 1)
+    dispatcher = shiplap.torch.Dispatcher(made, mesh["cp"])
+    q, _, _ = dispatcher.dispatch(x, x, x)
+    assert torch.equal(dispatcher.combine(q), x) and dispatcher.rank == rank % (size // 2)
+    try:
+        shiplap.torch.Dispatcher(made, mesh)
+    except shiplap.InputError as error:
+        return [error.diagnostics[0].help]
+    return []

@@ -89,10 +89,11 @@ std::string directory_help(const fs::path& path, std::string_view ending) {
   std::string help;
   if (error == ENOENT || error == ENOTDIR) help = missing_file_help(file);
   if (error == EISDIR) help = directory_help(file, ending);
-  throw InputError(Diagnostic{.code = "D004",
-                              .where = {.file = file},
-                              .what = "cannot read the file: " + reason(error),
-                              .help = std::move(help)});
+  throw FileError({.code = "D004",
+                   .where = {.file = file},
+                   .what = "cannot read the file: " + reason(error),
+                   .help = std::move(help)},
+                  error);
 }
 
 // A stream throws if reading fails, but reports no error if it is closed.
@@ -113,10 +114,11 @@ std::string read_all(std::istream& stream, const std::string& file) {
     help = fmt::format("create the directory: `mkdir -p {}`", folder.string());
   }
   if (error == ENOSPC || error == EDQUOT) help = "the disk is full; the previous file is unchanged";
-  throw InputError(Diagnostic{.code = "D005",
-                              .where = {.file = file, .flag = std::string(flag)},
-                              .what = "cannot write the file: " + reason(error),
-                              .help = std::move(help)});
+  throw FileError({.code = "D005",
+                   .where = {.file = file, .flag = std::string(flag)},
+                   .what = "cannot write the file: " + reason(error),
+                   .help = std::move(help)},
+                  error);
 }
 
 // ---- writing: functions return errno, or 0 on success

@@ -13,6 +13,17 @@
 
 namespace shiplap {
 
+// A file that cannot be read or written (D004, D005).
+class FileError : public InputError {
+ public:
+  FileError(Diagnostic diagnostic, int error_number)
+      : InputError(std::move(diagnostic)), error_number_(error_number) {}
+  [[nodiscard]] int error_number() const { return error_number_; }  // of errno
+
+ private:
+  int error_number_;
+};
+
 struct SourceText {
   std::string file;  // its name in messages
   std::string text;

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/json_error_internal.h"
 
@@ -160,6 +161,7 @@ class Reader {
   }
 
   bool open(bool is_object) {
+    throw_if_cancelled();
     const auto bracket = reached_ - 1;
     if (levels_.size() == kMaxDepth) {
       throw InputError(json_diagnostic(source_, {bracket, 1},
@@ -278,6 +280,7 @@ Json& Json::set(std::string_view key, Json value) {
 }
 
 Json& Json::push(Json value) {
+  throw_if_cancelled();
   if (is_null()) value_ = Array();
   ensure(is_array(), "an item is pushed to an array");
   std::get<Array>(value_).push_back(std::move(value));

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/units.h"
 
 namespace shiplap {
@@ -22,7 +23,7 @@ struct ProgressPoint {
 // Called regularly by long tasks; may be empty. An exception cancels the task, unless is_over.
 using ProgressCallback = std::function<void(const ProgressPoint&)>;
 
-// Counts the items of a task and calls back every `interval` items.
+// Counts the items of a task. Every `interval` items it calls back and can be cancelled.
 class ProgressTicker {
  public:
   // REQUIRES: `callback` outlives this.
@@ -36,6 +37,7 @@ class ProgressTicker {
     point_.done = done;
     if (done < next_) return;
     next_ = done + interval_;
+    throw_if_cancelled();
     if (!callback_) return;
     was_called_ = true;
     callback_(point_);

@@ -83,6 +83,18 @@ bool join(Box& a, const Box& b) {
   return true;
 }
 
+std::optional<std::int64_t> points_in(const Boxes& boxes) {
+  std::int64_t all = 0;
+  for (const Box& box : boxes) {
+    std::int64_t points = 1;
+    for (const BoxSide& side : box) {
+      if (__builtin_mul_overflow(points, side.set.size(), &points)) return std::nullopt;
+    }
+    if (__builtin_add_overflow(all, points, &all)) return std::nullopt;
+  }
+  return all;
+}
+
 Box bounding_box(const Boxes& boxes) {
   if (boxes.empty()) return {};
   Box result(boxes.front().size());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,8 @@ void overlay(Piecewise<Value>& function, const Box& box, const Value& value,
   function = std::move(result);
 }
 
+// The number of points. None if it needs more than 64 bits. REQUIRES: the boxes are disjoint.
+[[nodiscard]] std::optional<std::int64_t> points_in(const Boxes& boxes);
 // The bounding box, without slopes: for messages. REQUIRES: all have the same dimensions.
 [[nodiscard]] Box bounding_box(const Boxes& boxes);
 

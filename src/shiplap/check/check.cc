@@ -88,9 +88,13 @@ class Checker {
     for (Finding& finding : findings) report_.findings.push_back(std::move(finding));
   }
 
+  [[nodiscard]] std::vector<Violation> violations_of(bool (*is_one)(const Violation&)) const {
+    std::vector<Violation> found;
+    std::ranges::copy_if(violations_, std::back_inserter(found), is_one);
+    return found;
+  }
+
   bool match() {
-    std::vector<Violation> shapes;
-    std::ranges::copy_if(violations_, std::back_inserter(shapes), is_shape);
     const Mismatches mismatches = find_mismatches(*job_);
     report_.examined.push_back({"collective calls", job_->linked.matching.calls});
     report_.examined.push_back({"messages", job_->linked.matching.messages});
@@ -98,7 +102,7 @@ class Checker {
     add(diagnose_messages(*job_, mismatches));
     add(diagnose_tables(*job_, mismatches));
     fold_by_rank();
-    if (mismatches.none()) add(diagnose_shapes(*job_, shapes));
+    if (mismatches.none()) add(diagnose_shapes(*job_, violations_of(is_shape)));
     return report_.findings.empty();
   }
 
@@ -123,8 +127,7 @@ class Checker {
 
   // Executes the plan: deadlocks, and the declared values.
   void order() {
-    std::vector<Violation> races;
-    std::ranges::copy_if(violations_, std::back_inserter(races), is_race);
+    const std::vector<Violation> races = violations_of(is_race);
     report_.examined.push_back({"ordered operations", report_.operations});
     followed_ = races.empty() && job_->plan.declares_values;
     bool done = run(min_eager_limit_);
@@ -141,9 +144,7 @@ class Checker {
     add(diagnose_races(*job_, races));
     if (followed_) add(diagnose_values(*job_, value_violations_));
     if (job_->plan.declares_values || !races.empty()) return;
-    std::vector<Violation> invalid;
-    std::ranges::copy_if(violations_, std::back_inserter(invalid), is_invalid_operation);
-    add(diagnose_shapes(*job_, invalid));
+    add(diagnose_shapes(*job_, violations_of(is_invalid_operation)));
   }
 
   // A plan that is sound by itself may still need something that a library does not support.
@@ -166,8 +167,7 @@ class Checker {
   // Whether the execution completes.
   bool run(std::int64_t eager) {
     if (!followed_) return plan::Execution(job_->linked, eager).run(options_.progress);
-    value_violations_.clear();
-    std::ranges::copy_if(violations_, std::back_inserter(value_violations_), is_invalid_operation);
+    value_violations_ = violations_of(is_invalid_operation);
     ValueTracker values(*job_, value_violations_);
     const bool done = plan::Execution(job_->linked, eager, &values).run(options_.progress);
     if (done) values.finish();

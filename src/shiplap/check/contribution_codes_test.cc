@@ -182,7 +182,7 @@ program all on all
   goal x = X
   compute other
 )",
-                 {"D741", 0, -1, "which is missing k 1000000000-1999999999"});
+                 {"D741", 0, -1, "which is missing k 1000000000-1999999999, 1/2 of the sum"});
 }
 
 // No rank has every fifth contribution: without a constant stride, each one is stored separately.

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/check/data_flow_internal.h"
 #include "shiplap/check/id_table_internal.h"
 #include "shiplap/check/interval_map_internal.h"
@@ -29,7 +30,10 @@ class DataFlow {
     for (std::size_t k = 0; k < program.buffers.size(); ++k) {
       buffers_.emplace_back(static_cast<std::int32_t>(program.buffers[k].rows), Number{k + 1, 0});
     }
-    for (const plan::flat::Operation& op : program.operations) number(op);
+    for (const plan::flat::Operation& op : program.operations) {
+      throw_if_cancelled();
+      number(op);
+    }
     for (std::size_t k = 0; k < buffers_.size(); ++k) {
       numbers_.push_back(hash_combine(
           k, static_cast<std::int64_t>(

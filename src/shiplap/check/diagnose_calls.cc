@@ -379,6 +379,12 @@ class CallReporter {
                     detail(deviation.model, deviation.mismatch), deviation.n,
                     formatter_.group(group(deviation), deviation.model));
     diagnostic.help = fmt::format("make the call of rank {} match the others", deviation.rank);
+    if (job_.op(deviation.model).source->at.source.exists()) {
+      // One of the two lines of the script is wrong; nobody knows which.
+      finding.notes.push_back({.severity = Severity::note,
+                               .where = formatter_.where(deviation.model),
+                               .what = "its match"});
+    }
     finding.witness = {deviation.model, place(deviation)};
     return finding;
   }
@@ -397,8 +403,8 @@ class CallReporter {
     }
     if (mismatch == MismatchKind::root) return fmt::format("root {}", op.root);
     if (mismatch == MismatchKind::op && collective != nullptr) {
-      return fmt::format("{} at scale {}/{}", shiplap::name(collective->op),
-                         collective->scale.numerator(), collective->scale.denominator());
+      return fmt::format("{} at scale {}", shiplap::name(collective->op),
+                         plan::format_ratio(collective->scale));
     }
     return std::string(plan::keyword(op.source->action));
   }

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -181,6 +182,9 @@ class ValueDiagnosis {
     }
     Finding finding = all.front();
     finding.folded = std::ssize(violations) - 1;
+    if (finding.diagnostic.code == "D741" || finding.diagnostic.code == "D745") {
+      finding.diagnostic.why += other_gradients(violations);
+    }
     std::set<std::string> reported{finding.diagnostic.code};
     for (const Finding& other : all) {
       if (other.diagnostic.code == finding.diagnostic.code && finding.witness.size() < 16 &&
@@ -194,6 +198,28 @@ class ValueDiagnosis {
   }
 
  private:
+  // "; also wrong: G_mlp, G_norms": one layer's or all of them, which tells their causes apart.
+  [[nodiscard]] std::string other_gradients(const std::vector<Violation>& violations) const {
+    constexpr std::size_t kMaxNamed = 6;
+    const auto tensor_of = [&](const Violation& violation) -> const plan::Tensor& {
+      return job_.contents.tensor(job_.contents[violation.wanted.content]);
+    };
+    std::set<std::string> names;
+    for (const Violation& violation : violations) {
+      if (!is_read(violation) || tensor_of(violation).kind != "WeightGrad") continue;
+      names.insert(tensor_of(violation).name);
+    }
+    if (is_read(violations.front())) names.erase(tensor_of(violations.front()).name);
+    if (names.empty()) return "";
+    std::string text = "; also wrong: ";
+    std::size_t named = 0;
+    for (const std::string& name : names) {
+      if (named == kMaxNamed) return text + fmt::format(" and {} more", names.size() - named);
+      text += (named++ == 0 ? "" : ", ") + name;
+    }
+    return text;
+  }
+
   Finding start(const Violation& violation, std::string code) {
     return start(violation, std::move(code), violation.place);
   }
@@ -472,7 +498,8 @@ class ValueDiagnosis {
     MissingContributions& contributions = found->second;
     if (is_new) {
       const Boxes boxes = sums.missing(wanted.sum, held.sum);
-      contributions = {bounding_box(boxes), formatter_.boxes(violation.wanted, boxes)};
+      contributions = {bounding_box(boxes), formatter_.boxes(violation.wanted, boxes),
+                       share_of(boxes, sums[wanted.sum])};
     }
     const std::string tensor = formatter_.tensor(violation.wanted);
     if (contributions.text.empty()) {
@@ -496,20 +523,28 @@ class ValueDiagnosis {
     const bool gradient = job_.contents.tensor(wanted).kind == "WeightGrad";
     Finding finding = start(violation, elsewhere && !goal && !gradient ? "D740" : "D741");
     Diagnostic& diagnostic = finding.diagnostic;
-    diagnostic.what =
-        fmt::format("{} `{}`, which is missing {}", reader(violation), tensor, contributions.text);
+    diagnostic.what = fmt::format("{} `{}`, which is missing {}{}", reader(violation), tensor,
+                                  contributions.text, contributions.share);
     diagnostic.why = state_of(violation);
     diagnostic.help = elsewhere ? "reduce it over the ranks that have the rest"
                                 : "compute the missing contributions: no rank does";
     return finding;
   }
 
+  [[nodiscard]] static std::string share_of(const Boxes& missing, const Boxes& all) {
+    const std::optional<std::int64_t> part = points_in(missing);
+    const std::optional<std::int64_t> whole = points_in(all);
+    if (!part || !whole || *part == 0 || *part == *whole) return "";
+    const plan::Ratio share(*part, *whole);
+    return fmt::format(", {}/{} of the sum", share.numerator(), share.denominator());
+  }
+
   Finding scale(const Violation& violation) {
     Finding finding = start(violation, "D745");
-    finding.diagnostic.what =
-        fmt::format("{} {} at scale {}, and finds it at {}", reader(violation),
-                    formatter_.tensor(violation.wanted), formatter_.scale(violation.wanted),
-                    formatter_.scale(violation.held));
+    finding.diagnostic.what = fmt::format(
+        "{} {} at scale {}, and finds it at {}: {}", reader(violation),
+        formatter_.tensor(violation.wanted), formatter_.scale(violation.wanted),
+        formatter_.scale(violation.held), formatter_.factor(violation.held, violation.wanted));
     finding.diagnostic.why = state_of(violation);
     finding.diagnostic.help = "scale it once: in the reduction, or with `compute scale`";
     return finding;
@@ -560,7 +595,8 @@ class ValueDiagnosis {
   ValueHistory history_;
   struct MissingContributions {
     Box bounding_box;
-    std::string text;  // empty: none
+    std::string text;   // empty: none
+    std::string share;  // ", 1/2 of the sum"; empty if all, or too many to count
   };
   // By tensor, wanted sum, held sum.
   std::map<std::tuple<plan::TensorId, SumId, SumId>, MissingContributions> missing_contributions_;

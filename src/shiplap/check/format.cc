@@ -15,12 +15,17 @@ const plan::Group& named_group(const plan::Operation& source) {
 
 constexpr std::size_t kMaxRuns = 4;
 
-std::string format_ratio(const plan::Ratio& ratio) {
-  if (ratio.denominator() == 1) return std::to_string(ratio.numerator());
-  return fmt::format("{}/{}", ratio.numerator(), ratio.denominator());
-}
-
 }  // namespace
+
+std::string format_factor(const plan::Ratio& found, const plan::Ratio& due) {
+  const auto value = [](const plan::Ratio& ratio) {
+    return static_cast<double>(ratio.numerator()) / static_cast<double>(ratio.denominator());
+  };
+  const double factor = value(found) / value(due);
+  const bool is_large = factor > 1;
+  return fmt::format("{:.6g} times too {}", is_large ? factor : 1 / factor,
+                     is_large ? "large" : "small");
+}
 
 std::string format_ranks(const std::vector<std::int32_t>& ranks) {
   constexpr std::size_t kMaxShown = 8;
@@ -87,7 +92,15 @@ std::string Formatter::tensor(const Piece& piece) const {
 }
 
 std::string Formatter::scale(const Piece& piece) const {
-  return format_ratio(job_.contents[job_.contents[piece.content].scale]);
+  return plan::format_ratio(scale_of(piece));
+}
+
+std::string Formatter::factor(const Piece& found, const Piece& due) const {
+  return format_factor(scale_of(found), scale_of(due));
+}
+
+const plan::Ratio& Formatter::scale_of(const Piece& piece) const {
+  return job_.contents[job_.contents[piece.content].scale];
 }
 
 std::string Formatter::content(const Piece& piece) const {

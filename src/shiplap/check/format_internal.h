@@ -10,6 +10,9 @@
 
 namespace shiplap::check {
 
+// "4 times too large", "8 times too small". REQUIRES: they differ.
+[[nodiscard]] std::string format_factor(const plan::Ratio& found, const plan::Ratio& due);
+
 class Formatter {
  public:
   explicit Formatter(const Job& job) : job_(job) {}
@@ -25,6 +28,8 @@ class Formatter {
   [[nodiscard]] std::string tensor(const Piece& piece) const;
   // "1/8".
   [[nodiscard]] std::string scale(const Piece& piece) const;
+  // "4 times too large".
+  [[nodiscard]] std::string factor(const Piece& found, const Piece& due) const;
   // "g[4 +4]".
   [[nodiscard]] std::string row_range(std::int32_t rank, const RowRange& row_range) const;
   // Dimensions of the cells, the one that changes slowest first: "tok, then head".
@@ -33,6 +38,7 @@ class Formatter {
   [[nodiscard]] std::string boxes(const Piece& piece, const Boxes& boxes) const;
 
  private:
+  [[nodiscard]] const plan::Ratio& scale_of(const Piece& piece) const;
   // Names only the dimensions that the box does not cover entirely.
   [[nodiscard]] std::string box(const Piece& piece, const Box& box) const;
 

@@ -30,6 +30,7 @@
 #include <string>
 #include <tuple>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/check/happens_before_internal.h"
 #include "shiplap/check/interval_map_internal.h"
 
@@ -43,6 +44,7 @@ HappensBefore::HappensBefore(const plan::RankTemplate& steps)
   first_waiter_.assign(count, -1);
   std::vector<std::int32_t> length(streams_);
   for (std::size_t k = 0; k < count; ++k) {
+    throw_if_cancelled();
     const plan::Step& op = steps.steps[k];
     if (op.member) continue;  // it has the order of its batch
     const auto stream = static_cast<std::size_t>(op.stream);
@@ -113,6 +115,7 @@ class RaceDetector {
 
   std::int64_t find() {
     for (std::size_t k = 0; k < script_.ops.size(); ++k) {
+      throw_if_cancelled();
       op_ = static_cast<std::int32_t>(k);
       const ScriptOp& op = script_.ops[k];
       for (const Assertion& assertion : script_.assertions_of(op)) {

@@ -237,9 +237,8 @@ void KernelCheck::check_coefficients(const plan::flat::Access& write,
     }
     throw_violation(
         "D745",
-        fmt::format("`{}` changes the scale of `{}` from {}/{} to {}/{}", kernel_,
-                    format_access(write), coefficient.ratio.numerator(),
-                    coefficient.ratio.denominator(), due.numerator(), due.denominator()),
+        fmt::format("`{}` changes the scale of `{}` from {} to {}", kernel_, format_access(write),
+                    plan::format_ratio(coefficient.ratio), plan::format_ratio(due)),
         kernel_ == "scale" ? "it multiplies all its operands by one number"
                            : "only `scale` does that",
         kernel_ == "scale" ? "bring its operands to one scale first" : "use the kernel `scale`");

@@ -4,6 +4,8 @@
 
 #include "shiplap/check/kernel_check_internal.h"
 #include "shiplap/check/kernel_contracts_internal.h"
+#include "shiplap/trace/event.h"
+#include "shiplap/trace/summary.h"
 
 namespace shiplap::check {
 namespace {
@@ -72,8 +74,12 @@ bool KernelContracts::assumes(const plan::Compute& compute) const {
   const bool has_rule = plan::find_kernel_rule(compute.kernel) != nullptr;
   if ((is_linear || has_rule) && names_layers(compute, is_linear)) return true;
   if (is_linear) return names_versions(compute);
+  // A part of a pass keeps one scale, as the passes do; another kernel may scale.
+  const trace::EventKind kind = trace::kind_of_kernel(compute.kernel);
+  const bool is_pass = trace::is_forward(kind) || trace::is_backward(kind);
   const auto is_scaled = [&](const Access& access) {
-    return access.value.scale != tensor_of(access).scale;
+    return access.value.scale !=
+           (is_pass ? compute.accesses.front().value.scale : tensor_of(access).scale);
   };
   const auto makes_new = [&](const Access& access) {
     return !is_read(access) && access.value.is_new;

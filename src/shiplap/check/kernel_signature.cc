@@ -6,14 +6,11 @@
 #include <optional>
 #include <set>
 
+#include "shiplap/check/format_internal.h"
 #include "shiplap/check/kernel_check_internal.h"
 
 namespace shiplap::check {
 namespace {
-
-std::string format_fraction(const plan::Ratio& ratio) {
-  return fmt::format("{}/{}", ratio.numerator(), ratio.denominator());
-}
 
 bool has_points(const plan::flat::Access& access) {
   return access.region.count > 0 && !access.value.zero;
@@ -135,8 +132,9 @@ void KernelCheck::check_scales_read() const {
     if (!declared || !has_points(*read) || read->value.scale == of.scale) continue;
     throw_violation(
         "D745",
-        fmt::format("`{}` reads `{}` at scale {}, expected {}", kernel_, format_access(*read),
-                    format_fraction(read->value.scale), format_fraction(of.scale)),
+        fmt::format("`{}` reads `{}` at scale {}, expected {}: {}", kernel_, format_access(*read),
+                    plan::format_ratio(read->value.scale), plan::format_ratio(of.scale),
+                    format_factor(read->value.scale, of.scale)),
         fmt::format("the tensor's declaration sets the scale that `{}` expects", kernel_),
         "scale it where it is reduced");
   }
@@ -154,10 +152,11 @@ void KernelCheck::check_scale_written(const plan::flat::Access& write) const {
     for (const plan::flat::Access* read : reads_) {
       if (tensor(*read).kind != "ActivationGrad" || !has_points(*read)) continue;
       if (due && *due != read->value.scale) {
-        throw_violation("D745",
-                        fmt::format("`{}` reads gradients at scale {} and {}", kernel_,
-                                    format_fraction(*due), format_fraction(read->value.scale)),
-                        "its output has one scale", "bring them to one scale first");
+        throw_violation(
+            "D745",
+            fmt::format("`{}` reads gradients at scale {} and {}", kernel_,
+                        plan::format_ratio(*due), plan::format_ratio(read->value.scale)),
+            "its output has one scale", "bring them to one scale first");
       }
       due = read->value.scale;
       why = fmt::format("a backward pass keeps the scale of the gradient `{}` that it reads",
@@ -167,9 +166,10 @@ void KernelCheck::check_scale_written(const plan::flat::Access& write) const {
   if (!due || write.value.scale == *due) return;
   throw_violation(
       "D745",
-      fmt::format("`{}` writes `{}` at scale {}, but computes scale {}", kernel_,
-                  format_access(write), format_fraction(write.value.scale), format_fraction(*due)),
-      why, fmt::format("state scale {}, or scale it in one place only", format_fraction(*due)));
+      fmt::format("`{}` writes `{}` at scale {}, but computes scale {}: {}", kernel_,
+                  format_access(write), plan::format_ratio(write.value.scale),
+                  plan::format_ratio(*due), format_factor(write.value.scale, *due)),
+      why, fmt::format("state scale {}, or scale it in one place only", plan::format_ratio(*due)));
 }
 
 }  // namespace shiplap::check

@@ -134,7 +134,7 @@ TEST(Calls, WithAnotherOperatorOrScaleAreNamed) {
                  {"D706", 2, 0, "a different operator or scale"});
   const Finding finding = expect_finding({kReduce, "over dp", "over dp scale 1/3"},
                                          {"D706", 2, 0, "a different operator or scale"});
-  EXPECT_THAT(finding.diagnostic.why, HasSubstr("sum at scale 1/3 against sum at scale 1/1"));
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("sum at scale 1/3 against sum at scale 1"));
 }
 
 TEST(Calls, WithAnotherRootAreNamed) {

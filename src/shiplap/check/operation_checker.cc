@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/check/operation_checker_internal.h"
 
 namespace shiplap::check {
@@ -54,6 +55,7 @@ void OperationChecker::check_program(const plan::RankProgram& program,
   violations_ = &violations;
   check_facts();
   for (std::size_t k = 0; k < program.operations.size(); ++k) {
+    throw_if_cancelled();
     op_ = static_cast<std::int32_t>(k);
     const plan::flat::Operation& op = program.operations[k];
     check_sizes(op);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/check/script_internal.h"
 #include "shiplap/check/statement_internal.h"
@@ -43,7 +44,10 @@ class ScriptBuilder::RankBuilder {
     for (const std::int64_t row : program_.listed_rows) all_.listed_.push_back(to_int32(row));
     script_.absent = static_cast<std::int32_t>(program_.absent.size());
     script_.steps = &linked_.template_of(program_.rank.index());
-    for (const plan::flat::Operation& op : program_.operations) add(op);
+    for (const plan::flat::Operation& op : program_.operations) {
+      throw_if_cancelled();
+      add(op);
+    }
     for (const plan::flat::Fact& fact : program_.given) {
       script_.given.push_back(assertion(fact.region, fact.value, plan::Access::Kind::writes));
     }

@@ -62,19 +62,6 @@ std::int64_t cost_of(const Box& a, const Box& b) {
   return kPairCost + kRunCost * runs;
 }
 
-// The number of points. None if it needs more than 64 bits. REQUIRES: the boxes are disjoint.
-std::optional<std::int64_t> points_in(const Boxes& boxes) {
-  std::int64_t all = 0;
-  for (const Box& box : boxes) {
-    std::int64_t points = 1;
-    for (const BoxSide& side : box) {
-      if (__builtin_mul_overflow(points, side.set.size(), &points)) return std::nullopt;
-    }
-    if (__builtin_add_overflow(all, points, &all)) return std::nullopt;
-  }
-  return all;
-}
-
 // REQUIRES: both have points_in.
 std::int64_t points_in_both(const Boxes& a, const Boxes& b) {
   std::int64_t all = 0;

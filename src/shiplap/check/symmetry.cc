@@ -25,6 +25,7 @@
 #include <numeric>
 #include <variant>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/check/job_internal.h"
 
 namespace shiplap::check {
@@ -256,6 +257,7 @@ class RankComparison {
             here_.groups.size() == there_.groups.size() &&
             here_.given.size() == there_.given.size() && here_.goal.size() == there_.goal.size());
     for (std::size_t k = 0; k < here_.operations.size(); ++k) {
+      throw_if_cancelled();
       const plan::flat::Operation& a = here_.operations[k];
       const plan::flat::Operation& b = there_.operations[k];
       require(a.source == b.source && a.group == b.group && a.root == b.root && a.tag == b.tag &&

@@ -176,8 +176,9 @@ program all on all
   compute norm
     reads x = P
 )";
-  const Finding finding = expect_finding({kAlone, "part 0 +3", "part 0 +2"},
-                                         {"D741", 0, 0, "reads `P`, which is missing part 2"});
+  const Finding finding =
+      expect_finding({kAlone, "part 0 +3", "part 0 +2"},
+                     {"D741", 0, 0, "reads `P`, which is missing part 2, 1/3 of the sum"});
   EXPECT_EQ(finding.diagnostic.help, "compute the missing contributions: no rank does");
 }
 
@@ -214,6 +215,34 @@ program all on all
   expect_finding(
       {kUpdate, "  all_reduce g over dp\n", ""},
       {"D741", 0, 0, "`u: compute update` of rank 0 reads `G`, which is missing sample 1"});
+}
+
+TEST(Sums, OfSeveralGradientsAreNamedInOneFinding) {
+  const Finding finding = expect_finding(R"(mesh dp=2
+tensor V Weight
+tensor W Weight
+tensor G WeightGrad sum sample 2
+tensor H WeightGrad sum sample 2
+program all on all
+  buffer v rows 1 row_bytes 8 f32
+  buffer w rows 1 row_bytes 8 f32
+  buffer g rows 1 row_bytes 8 f32
+  buffer h rows 1 row_bytes 8 f32
+  keep v = V
+  keep w = W
+  given g = G sum sample dp +1
+  given h = H sum sample dp +1
+  compute update
+    reads g = G
+    reads v = V
+    writes v = new V
+  compute update
+    reads h = H
+    reads w = W
+    writes w = new W
+)",
+                                         {"D741", 0, 0, "is missing sample 1, 1/2 of the sum"});
+  EXPECT_THAT(finding.diagnostic.why, HasSubstr("summed over sample 0; also wrong: H"));
 }
 
 constexpr std::string_view kAdds = R"(mesh dp=2
@@ -328,7 +357,7 @@ program all on all
 
 TEST(Scales, ThatAnUpdateIsNotDueAreNamed) {
   expect_finding(changed(changed(kScale, "over dp scale 1/2", "over dp"), "G scale 1/2", "G"),
-                 {"D745", 0, 1, "`update` reads `G` at scale 1/1, expected 1/2"});
+                 {"D745", 0, 1, "`update` reads `G` at scale 1, expected 1/2: 2 times too large"});
   expect_sound(kScale);
 }
 

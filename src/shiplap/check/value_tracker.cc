@@ -15,6 +15,8 @@
 // affine content afterwards (Contents::fit_affine), or Asymmetric is thrown.
 #include <algorithm>
 #include <array>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -497,24 +499,50 @@ void ValueTracker::distribute(const CallGroup& group, std::int64_t n,
       store_output(actor, parts[k]);
       continue;
     }
-    std::size_t axis = axes;
-    for (std::size_t a = 0; a < axes; ++a) {
-      const bool along = std::ranges::any_of(
-          same, [&](std::size_t m) { return group.members[m].positions[a] > 0; });
-      if (along && axis < axes) throw Asymmetric();  // along two axes at once
-      if (along) axis = a;
-    }
-    Pieces fitted;
-    for (std::size_t p = 0; p < parts[k].size(); ++p) {
-      std::vector<Piece> family;
-      for (const std::size_t m : same) {
-        if (parts[m].size() != parts[k].size()) throw Asymmetric();
-        family.push_back(parts[m][p]);
-      }
-      fitted.push_back(job_.contents.fit_affine(family, axis, axes));
-    }
-    store_output(actor, fitted);
+    store_output(actor, fit_family(group, parts, same, axes_along(group, same)));
   }
+}
+
+std::vector<std::size_t> ValueTracker::axes_along(const CallGroup& group,
+                                                  std::span<const std::size_t> members) const {
+  std::vector<std::size_t> along;
+  for (std::size_t axis = 0; axis < job_.symmetry.axes.size(); ++axis) {
+    const bool moves = std::ranges::any_of(
+        members, [&](std::size_t m) { return group.members[m].positions[axis] > 0; });
+    if (moves) along.push_back(axis);
+  }
+  return along;
+}
+
+Pieces ValueTracker::fit_family(const CallGroup& group, const std::vector<Pieces>& parts,
+                                std::span<const std::size_t> members,
+                                std::span<const std::size_t> along) {
+  if (along.empty()) {
+    if (members.size() != 1) throw Asymmetric();
+    return parts[members.front()];
+  }
+  const std::size_t axis = along.front();
+  std::map<std::int64_t, std::vector<std::size_t>> at;  // by position on the axis
+  for (const std::size_t m : members) at[group.members[m].positions[axis]].push_back(m);
+  std::vector<Pieces> family;
+  for (const auto& [position, here] : at) {
+    if (position != std::ssize(family)) throw Asymmetric();
+    family.push_back(fit_family(group, parts, here, along.subspan(1)));
+  }
+  return fit_pieces(family, axis);
+}
+
+Pieces ValueTracker::fit_pieces(std::span<const Pieces> family, std::size_t axis) {
+  Pieces fitted;
+  for (std::size_t p = 0; p < family.front().size(); ++p) {
+    std::vector<Piece> pieces;
+    for (const Pieces& member : family) {
+      if (member.size() != family.front().size()) throw Asymmetric();
+      pieces.push_back(member[p]);
+    }
+    fitted.push_back(job_.contents.fit_affine(pieces, axis, job_.symmetry.axes.size()));
+  }
+  return fitted;
 }
 
 void ValueTracker::run_reduce_scatter(const CallGroup& group, std::int64_t n, const Pieces& all) {
@@ -541,6 +569,19 @@ void ValueTracker::clobber_inputs(const CallGroup& group, std::int64_t n) {
   }
 }
 
+std::optional<std::size_t> ValueTracker::only_axis(const CallGroup& group) const {
+  std::vector<std::size_t> all(group.members.size());
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<std::size_t> along = axes_along(group, all);
+  if (group.scripts.size() != 1 || along.size() != 1 || all.size() <= 2) return std::nullopt;
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    if (group.members[k].positions[along.front()] != static_cast<std::int64_t>(k)) {
+      return std::nullopt;
+    }
+  }
+  return along.front();
+}
+
 void ValueTracker::run_all_to_all(const CallGroup& group, std::int64_t n) {
   const Actor first = actor_of(group, 0, n);
   const ScriptOp& op = job_.scripts[first.script][first.op];
@@ -548,15 +589,32 @@ void ValueTracker::run_all_to_all(const CallGroup& group, std::int64_t n) {
   std::vector<Pieces> inputs;
   for (const Member& member : group.members) inputs.push_back(input(group, member, n));
   const std::int64_t each = op.from.count / group.ranks().size();
-  std::vector<Pieces> parts(group.members.size());
-  for (std::size_t k = 0; k < parts.size(); ++k) {
+  const auto slice = [&](const Pieces& pieces, std::size_t k) {
     const auto [begin, count] = piece_rows(job_.plan, collective, k, each);
+    return part_of(job_.contents, pieces, begin, count);
+  };
+  const auto output = [&](std::size_t k) {
+    Pieces all;
     for (const Pieces& pieces : inputs) {
-      const Pieces part = part_of(job_.contents, pieces, begin, count);
-      parts[k].insert(parts[k].end(), part.begin(), part.end());
+      const Pieces part = slice(pieces, k);
+      all.insert(all.end(), part.begin(), part.end());
     }
-    job_.contents.join(parts[k]);
+    job_.contents.join(all);
+    return all;
+  };
+  std::vector<Pieces> parts;
+  if (const std::optional<std::size_t> axis = only_axis(group)) {
+    // All members are one script, so their inputs move evenly along the axis. If the slices of the
+    // first and of the last one do so too, then all outputs do, and two of them say how.
+    for (const Pieces* pieces : {&inputs.front(), &inputs.back()}) {
+      std::vector<Pieces> slices;
+      for (std::size_t k = 0; k < inputs.size(); ++k) slices.push_back(slice(*pieces, k));
+      static_cast<void>(fit_pieces(slices, *axis));
+    }
+    store_output(first, fit_pieces(std::array{output(0), output(1)}, *axis));
+    return;
   }
+  for (std::size_t k = 0; k < inputs.size(); ++k) parts.push_back(output(k));
   distribute(group, n, parts);
 }
 

@@ -106,6 +106,17 @@ class ValueTracker : public plan::ExecutionObserver {
   void run_all_to_all(const CallGroup& group, std::int64_t n);
   // Stores parts[k] on member k; members that one script represents get one affine content.
   void distribute(const CallGroup& group, std::int64_t n, const std::vector<Pieces>& parts);
+  // The axes of symmetry along which these members differ.
+  [[nodiscard]] std::vector<std::size_t> axes_along(const CallGroup& group,
+                                                    std::span<const std::size_t> members) const;
+  // The contents that are parts[m] on each of the members, which fill a grid of the axes.
+  [[nodiscard]] Pieces fit_family(const CallGroup& group, const std::vector<Pieces>& parts,
+                                  std::span<const std::size_t> members,
+                                  std::span<const std::size_t> along);
+  // The axis, if one script represents all members and they are its positions in order.
+  [[nodiscard]] std::optional<std::size_t> only_axis(const CallGroup& group) const;
+  // The contents that are family[k] at position k of an axis.
+  [[nodiscard]] Pieces fit_pieces(std::span<const Pieces> family, std::size_t axis);
   void update_watches(Actor actor, const RowRange& row_range);
   void report(Violation violation) {
     if (violations_.size() < kMaxViolations) violations_.push_back(std::move(violation));

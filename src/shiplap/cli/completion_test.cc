@@ -80,7 +80,7 @@ TEST(Completion, WorksInBash) {
   EXPECT_EQ(completed("shiplap export a.plan --to j"), "json\n");
   EXPECT_EQ(completed("shiplap show a.plan --color = al"), "always\n");
   EXPECT_EQ(completed("shiplap show examples/plans/zero"), "examples/plans/zero_bubble.plan\n");
-  EXPECT_EQ(completed("shiplap explain D00"), "D001 D002 D003 D004 D005 D006 D007 D008\n");
+  EXPECT_EQ(completed("shiplap explain D00"), "D001 D002 D003 D004 D005 D006 D007 D008 D009\n");
   EXPECT_EQ(completed("shiplap help sh"), "show\n");
   EXPECT_EQ(completed("shiplap completion z"), "zsh\n");
   EXPECT_EQ(completed("shiplap simulate --strategy ddp"), "ddp ddp_overlap\n");

@@ -156,7 +156,7 @@ void Flags::parse(std::span<const std::string> words) {
   for (std::size_t at = 0; at < words.size(); ++at) {
     if (!flags_ended && words[at] == "--") {
       flags_ended = true;
-    } else if (!flags_ended && looks_like_flag(words[at])) {
+    } else if (!flags_ended && looks_like_flag(words[at]) && !is_foreign(words, at)) {
       parse_flag(words, at);
     } else {
       arguments.push_back(words[at]);
@@ -167,6 +167,19 @@ void Flags::parse(std::span<const std::string> words) {
       problems_, [](const Diagnostic& problem) { return problem.code == "D002"; });
   if (!unknown_flag) assign_arguments(arguments);
   if (!problems_.empty()) throw InputError(std::exchange(problems_, {}));
+}
+
+const FlagSpec* Flags::foreign_flag() const {
+  const auto found = std::ranges::find(usage_.flags, true, &FlagSpec::before_foreign_flags);
+  return found == usage_.flags.end() ? nullptr : &*found;
+}
+
+bool Flags::is_foreign(std::span<const std::string> words, std::size_t at) const {
+  const FlagSpec* const foreign = foreign_flag();
+  if (foreign == nullptr || match_flag(words[at]).spec != nullptr) return false;
+  const bool follows = (at >= 1 && words[at - 1].starts_with(foreign->name + "=")) ||
+                       (at >= 2 && words[at - 2] == foreign->name);
+  return follows || words[at].find_first_of(" \t\n") != std::string::npos;
 }
 
 // `--name`, `--name=value`, `-n`, `-nvalue`.
@@ -216,8 +229,20 @@ std::string Flags::unknown_flag_help(const std::string& spelled,
                                      std::span<const std::string> words) const {
   if (mesh_axis(spelled) && has_flag("--mesh")) {
     const std::string mesh = mesh_of_flags(words);
-    return fmt::format("one flag sets the sizes of all axes: `--mesh {}`",
-                       mesh.empty() ? "dp=2,pp=4,tp=8" : mesh);
+    const FlagSpec* const foreign = foreign_flag();
+    return fmt::format(
+        "one flag sets the sizes of all axes: `--mesh {}`{}",
+        mesh.empty() ? "dp=2,pp=4,tp=8" : mesh,
+        foreign == nullptr
+            ? ""
+            : fmt::format("; how a model is split is said in the words of its framework: "
+                          "`--model llama3-70b {} {} '--its-flag 8 --another'`",
+                          foreign->name, foreign->example));
+  }
+  if (const FlagSpec* foreign = foreign_flag();
+      foreign != nullptr && std::ranges::find(words, foreign->name) != words.end()) {
+    return fmt::format("quote the flags of the framework: {} {} '--its-flag 8 --another'",
+                       foreign->name, foreign->example);
   }
   const std::optional<std::string> local = local_flag(spelled);
   return local && has_flag(*local) ? fmt::format("here it is called `{}`", *local) : "";

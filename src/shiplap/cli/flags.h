@@ -33,6 +33,9 @@ struct FlagSpec {
   std::vector<std::string> choices;      // if `values` is listed
   std::string old_name;                  // still accepted, with a note
   std::vector<std::string> suggestions;  // completed by the shell; other values are accepted too
+  // The arguments may be flags of another program, in quotes: words that are not ours are arguments
+  // if they have a space, or if they come right after the value of this flag.
+  bool before_foreign_flags = false;
 };
 
 struct ArgumentSpec {
@@ -110,6 +113,9 @@ class Flags {
   void add(FlagSpec spec, Set set, Get get);
   void parse_flag(std::span<const std::string> words, std::size_t& at);
   [[nodiscard]] ParsedFlag match_flag(const std::string& word) const;
+  // The flag before foreign flags, or null.
+  [[nodiscard]] const FlagSpec* foreign_flag() const;
+  [[nodiscard]] bool is_foreign(std::span<const std::string> words, std::size_t at) const;
   [[nodiscard]] bool has_flag(std::string_view name) const;
   // For a flag of another launcher; "" otherwise.
   [[nodiscard]] std::string unknown_flag_help(const std::string& spelled,

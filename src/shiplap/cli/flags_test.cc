@@ -18,6 +18,7 @@ struct Options {
   std::optional<std::string> output;
   std::optional<std::string> form;
   std::optional<std::int64_t> limit;
+  std::optional<std::string> from;
 };
 
 Options parse(const std::vector<std::string>& words) {
@@ -35,6 +36,9 @@ Options parse(const std::vector<std::string>& words) {
               .choices = {"plan", "json"}},
              options.form);
   flags.count({.name = "--limit", .value = "N", .example = "3"}, options.limit);
+  flags.text(
+      {.name = "--from", .value = "FRAMEWORK", .example = "megatron", .before_foreign_flags = true},
+      options.from);
   flags.parse(words);
   return options;
 }
@@ -77,6 +81,16 @@ TEST(Flags, EndAtTwoDashes) {
   const Options options = parse({"--", "--json", "-x"});
   EXPECT_EQ(options.file, "--json");
   EXPECT_THAT(options.more, ElementsAre("-x"));
+}
+
+TEST(Flags, OfAnotherProgramAreAnArgumentInQuotes) {
+  EXPECT_EQ(parse({"--from", "megatron", "--tp 8 --pp=4", "--json"}).file, "--tp 8 --pp=4");
+  EXPECT_EQ(parse({"--from", "megatron", "--limit", "3", "--tp=8\n--pp 4"}).file, "--tp=8\n--pp 4");
+  EXPECT_EQ(parse({"--from=megatron", "--sequence-parallel"}).file, "--sequence-parallel");
+  EXPECT_EQ(parse({"--from", "megatron", "--sequence-parallel"}).file, "--sequence-parallel");
+  const Diagnostic unquoted = problem({"--from", "megatron", "--sequence-parallel", "--tp", "8"});
+  EXPECT_EQ(unquoted.code, "D002");
+  EXPECT_THAT(unquoted.help, HasSubstr("quote the flags"));
 }
 
 TEST(Flags, OneDashIsAnArgument) { EXPECT_EQ(parse({"-"}).file, "-"); }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,94 +11,50 @@
 #include <vector>
 
 #include "shiplap/cli/files.h"
-#include "shiplap/cli/foreign_flags.h"
 
 namespace shiplap::cli {
 namespace {
 
 constexpr std::size_t kPrefix = 1 << 16;  // bytes
+constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 struct ForeignFormat {
   std::string_view what;
   std::vector<std::string_view> marks;  // one of them occurs near the beginning
   bool is_json = false;
-  std::string (*help)(std::string_view text);
-  std::string_view why = "shiplap cannot read it yet";
+  std::string (*help)(std::string_view file) = nullptr;
+  std::string_view framework;  // in whose words it says how a model is split; then without `help`
+  std::string_view why;
 };
 
-constexpr std::string_view kNoTransformers =
-    "shiplap cannot read it yet: strategies train square linear layers, not transformers";
-
-std::string_view leading_digits(std::string_view value) {
-  return value.substr(0, value.find_first_not_of("0123456789"));
+std::string layout_help(std::string_view framework, std::string_view file) {
+  return fmt::format(
+      "it says how a model is split: `shiplap simulate --model llama3-70b --from {} {}`; also plan "
+      "and check",
+      framework, file);
 }
 
-// A command with the sizes of a config.json.
-std::string config_help(std::string_view text) {
-  std::string command = "shiplap simulate --strategy hybrid --ranks 8";
-  const auto append = [&](std::string_view flag, std::string_view member) {
-    const std::size_t at = text.find(member);
-    if (at == text.npos) return;
-    const std::string_view rest = text.substr(at + member.size());
-    const std::string_view digits =
-        leading_digits(rest.substr(std::min(rest.find_first_not_of(" :"), rest.size())));
-    if (!digits.empty()) command += fmt::format(" {} {}", flag, digits);
-  };
-  append("--layers", "\"num_hidden_layers\"");
-  append("--hidden", "\"hidden_size\"");
-  return fmt::format("describe its size with flags: `{}`", command);
+std::string recorder_help(std::string_view /*file*/) {
+  return "`shiplap postmortem` says from the dumps of all ranks why a job hung";
 }
 
-// The words of a launch script; `--flag=value` is two.
-std::vector<std::string> script_words(std::string_view text) {
-  std::vector<std::string> words;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find_first_of(" \t\r\n\\="), text.size());
-    if (end > 0) words.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return words;
-}
+std::string profiler_help(std::string_view /*file*/) { return "ui.perfetto.dev shows it"; }
 
-// The sizes that a launch script sets, by our flags, without the number of ranks: the flags of a
-// launcher often give that of one node.
-std::map<std::string, std::string> script_sizes(const std::vector<std::string>& words) {
-  std::map<std::string, std::string> sizes;
-  for (std::size_t at = 0; at + 1 < words.size(); ++at) {
-    const std::string flag = local_flag(words[at]).value_or("");
-    const std::string number(leading_digits(words[at + 1]));
-    if (flag.empty() || flag == "--ranks" || number.empty()) continue;
-    if (words[at] == "--batch-size") {
-      sizes.try_emplace(flag, number);  // --global-batch-size wins
-    } else {
-      sizes[flag] = number;
-    }
-  }
-  return sizes;
+std::string config_help(std::string_view file) {
+  return fmt::format(
+      "`shiplap model {0}` shows its layers; how long a step takes depends on how it is split: "
+      "`shiplap simulate --model {0} --from megatron '--tensor-model-parallel-size 8 ..' --ranks "
+      "64`",
+      file);
 }
-
-// A command with the sizes of a launch script.
-std::string script_help(std::string_view text) {
-  const std::vector<std::string> words = script_words(text);
-  std::string command = "shiplap simulate --strategy hybrid";
-  for (const auto& [flag, size] : script_sizes(words)) command += fmt::format(" {} {}", flag, size);
-  const std::string mesh = hybrid_mesh(words);
-  if (!mesh.empty()) command += " --mesh " + mesh;
-  return fmt::format("describe its size with flags: `{} --ranks N`", command);
-}
-
-std::string recorder_help(std::string_view /*text*/) {
-  return "torchfrtrace, which comes with torch, compares the dumps of all ranks";
-}
-
-std::string profiler_help(std::string_view /*text*/) { return "ui.perfetto.dev shows it"; }
 
 const std::vector<ForeignFormat>& foreign_formats() {
   static const std::vector<ForeignFormat> kFormats = {
       {.what = "a trace of a profiler",
        .marks = {"\"traceEvents\"", "\"schemaVersion\""},
        .is_json = true,
-       .help = profiler_help},
+       .help = profiler_help,
+       .why = "shiplap cannot read it yet"},
       {.what = "a dump of PyTorch's flight recorder",
        .marks = {"\"pg_config\"", "\"pg_status\"", "\"nccl_version\""},
        .is_json = true,
@@ -108,13 +63,21 @@ const std::vector<ForeignFormat>& foreign_formats() {
        .marks = {"\"architectures\"", "\"model_type\"", "\"num_hidden_layers\"",
                  "\"transformers_version\""},
        .is_json = true,
-       .help = config_help,
-       .why = kNoTransformers},
+       .help = config_help},
       {.what = "a script with the flags of Megatron-LM",
        .marks = {"--tensor-model-parallel-size", "--pipeline-model-parallel-size",
                  "--num-attention-heads", "--micro-batch-size"},
-       .help = script_help,
-       .why = kNoTransformers},
+       .framework = "megatron"},
+      {.what = "a configuration of torchtitan",
+       .marks = {"[parallelism]", "--parallelism."},
+       .framework = "torchtitan"},
+      {.what = "a configuration of DeepSpeed",
+       .marks = {"\"zero_optimization\"", "\"train_micro_batch_size_per_gpu\""},
+       .is_json = true,
+       .framework = "deepspeed"},
+      {.what = "a configuration of accelerate",
+       .marks = {"distributed_type:", "fsdp_config:"},
+       .framework = "accelerate"},
   };
   return kFormats;
 }
@@ -164,23 +127,28 @@ std::optional<Diagnostic> foreign_file_error(const SourceText& source, std::stri
                       .why = std::string(why),
                       .help = std::move(help)};
   };
+  const std::string file = source.file == "standard input" ? "-" : shell_word(source.file);
   if (text.starts_with('\x80')) {
-    return error("a Python pickle, such as a dump of PyTorch's flight recorder",
-                 "shiplap cannot read it yet", recorder_help(text));
+    return error("a Python pickle, such as a dump of PyTorch's flight recorder", "",
+                 recorder_help(file));
   }
   if (is_schedule(text)) {
-    const std::string file = source.file == "standard input" ? "-" : shell_word(source.file);
     return error(
         "a pipeline schedule of PyTorch", "",
         fmt::format("`shiplap check --schedule {}`; also show, simulate and export", file));
   }
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  const bool is_json = first != text.npos && (text[first] == '{' || text[first] == '[');
+  // `[section]` of TOML is no array.
+  const std::string_view start = text.substr(std::min(first, text.size()), 2);
+  const bool is_json = start.starts_with('{') ||
+                       (start.starts_with('[') && start.find_first_of(kLetters) == start.npos);
   for (const ForeignFormat& format : foreign_formats()) {
     const bool has_mark = std::ranges::any_of(
         format.marks, [&](std::string_view mark) { return text.find(mark) != text.npos; });
     if (format.is_json == is_json && has_mark) {
-      return error(format.what, format.why, format.help(text));
+      return error(
+          format.what, format.why,
+          format.help != nullptr ? format.help(file) : layout_help(format.framework, file));
     }
   }
   return std::nullopt;

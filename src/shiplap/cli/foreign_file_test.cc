@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace shiplap::cli {
 namespace {
@@ -29,24 +30,17 @@ TEST(ForeignFile, IsRecognized) {
   EXPECT_THAT(recognized("0SEND_F1, 0F0\r\n"), HasSubstr("pipeline schedule"));
 }
 
-TEST(ForeignFile, ItsSizesBecomeFlags) {
+TEST(ForeignFile, OfAFrameworkSaysHowAModelIsSplit) {
   EXPECT_THAT(recognized(R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers":32})"),
-              HasSubstr("--strategy hybrid --ranks 8 --layers 32 --hidden 4096`"));
-  EXPECT_THAT(
-      recognized("--tensor-model-parallel-size 8 \\\n--num-layers 80 --seq-length 4096\n"
-                 "--pipeline-model-parallel-size $PP --hidden-size $HIDDEN"),
-      HasSubstr("--strategy hybrid --layers 80 --seq-length 4096 --mesh pp=1,tp=8 --ranks N`"));
-  EXPECT_THAT(
-      recognized(
-          "srun --gpus 8 pretrain.py --batch-size 8 --global-batch-size 16 --hidden-size 1024 "
-          "--num-layers=24 --tensor-model-parallel-size 2"),
-      HasSubstr("`shiplap simulate --strategy hybrid --global-batch 16 --hidden 1024 --layers 24 "
-                "--mesh pp=1,tp=2 --ranks N`"));
-  EXPECT_THAT(
-      recognized("--global-batch-size=16 --batch-size 8 --micro-batch-size 1 --num-layers 2 "
-                 "--num-layers 4 --data-parallel-size=3"),
-      HasSubstr("hybrid --global-batch 16 --layers 4 --mesh dp=3,pp=1,tp=1 --ranks N`"));
-  EXPECT_THAT(recognized(R"({"model_type"})"), HasSubstr("--strategy hybrid --ranks 8`"));
+              HasSubstr("`shiplap simulate --model 'a file' --from megatron '--tensor"));
+  for (const auto& [text, framework] :
+       {std::pair("srun pretrain.py --tensor-model-parallel-size 8 --num-layers $LAYERS",
+                  "megatron"),
+        std::pair("[training]\nsteps = 3\n[parallelism]\n", "torchtitan"),
+        std::pair(R"({"zero_optimization": {"stage": 3}})", "deepspeed"),
+        std::pair("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n", "accelerate")}) {
+    EXPECT_THAT(recognized(text), HasSubstr(std::string("--from ") + framework + " 'a file'`"));
+  }
 }
 
 TEST(ForeignFile, TheMessageSaysWhatTheCommandReads) {

@@ -107,10 +107,4 @@ std::string mesh_of_flags(std::span<const std::string> words) {
   return format_sizes(sizes);
 }
 
-std::string hybrid_mesh(std::span<const std::string> words) {
-  AxisSizes sizes = axis_sizes(words);
-  complete_hybrid(sizes);
-  return format_sizes(sizes);
-}
-
 }  // namespace shiplap::cli

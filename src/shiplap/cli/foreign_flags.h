@@ -20,8 +20,4 @@ namespace shiplap::cli {
 // follows from --ranks; other strategies do not have all three axes.
 [[nodiscard]] std::string mesh_of_flags(std::span<const std::string> words);
 
-// Returns the mesh for `hybrid` and --ranks that the flags of another launcher mean: "pp=1,tp=8"
-// for "--tp 8", and "" if they set no axis.
-[[nodiscard]] std::string hybrid_mesh(std::span<const std::string> words);
-
 }  // namespace shiplap::cli

@@ -31,8 +31,6 @@ TEST(ForeignFlags, GiveAllAxesOfHybridButNotOfOtherStrategies) {
   EXPECT_EQ(mesh({"--dp", "4"}), "dp=4");
   EXPECT_EQ(mesh({"--strategy", "tensor_parallel", "--tp", "8"}), "tp=8");
   EXPECT_EQ(mesh({"--strategy=pipeline_fsdp", "--pp", "4"}), "pp=4");
-  EXPECT_EQ(hybrid_mesh(std::vector<std::string>{"--tp", "8"}), "pp=1,tp=8");
-  EXPECT_EQ(hybrid_mesh(std::vector<std::string>{"--num-layers", "8"}), "");
 }
 
 TEST(ForeignFlags, GiveAMeshThatRuns) {

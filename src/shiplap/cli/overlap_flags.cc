@@ -29,7 +29,8 @@ void declare_gemm(Flags& flags, OverlapOptions& options) {
        .choices = {"none", "bulk", "pipeline", "ring_exchange", "auto"}},
       options.query.method);
   flags.toggle(
-      {.name = "--atomic", .help = "one kernel launch; its tiles signal completion by counters"},
+      {.name = "--atomic",
+       .help = "one GEMM call for all chunks; a message waits for the counter of its chunk"},
       options.query.atomic);
   flags.count({.name = "--m", .help = "rows of X, over all ranks", .example = "1024"},
               options.query.m);

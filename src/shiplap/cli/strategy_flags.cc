@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shiplap/base/error.h"
+#include "shiplap/report/model.h"
 
 namespace shiplap::cli {
 namespace {
@@ -17,6 +18,12 @@ int number(const char* flag, const std::optional<std::int64_t>& value, std::int6
     throw_flag_error(flag, fmt::format("expected 1 to {}, found {}", kMaxSize, *value));
   }
   return static_cast<int>(value.value_or(default_value));
+}
+
+int zero_stage(const StrategyFlags& options) {
+  const std::int64_t stage = options.zero_stage.value_or(0);
+  if (stage >= 0 && stage <= 3) return static_cast<int>(stage);
+  throw_flag_error("--zero-stage", fmt::format("expected 0 to 3, found {}", stage));
 }
 
 // "dp=2,pp=4" or "dp=2 pp=4".
@@ -40,12 +47,18 @@ std::vector<plan::Axis> parse_mesh(const std::string& text) {
 // Whether a flag sets the size of a strategy.
 bool any_size(const StrategyFlags* options) {
   return options != nullptr &&
-         (options->ranks || options->mesh || options->layers || options->global_batch ||
-          options->microbatches || options->chunks || options->hidden || options->seq_length);
+         (options->ranks || options->mesh || options->model || options->layers ||
+          options->global_batch || options->microbatches || options->chunks ||
+          options->zero_stage || options->hidden || options->seq_length);
 }
 
 [[noreturn]] void throw_no_subject(const SubjectFlags& subject) {
   std::string help = "give a plan file";
+  if (subject.strategy != nullptr && subject.strategy->model) {
+    throw_flag_error("--model", "how the model is split is not said",
+                     "add the flags of your framework, --from megatron "
+                     "'--tensor-model-parallel-size 8 ..', or a strategy: --strategy hybrid");
+  }
   if (subject.strategy != nullptr) {
     help += fmt::format(", or a strategy: --strategy {}", subject.for_example);
   }
@@ -53,10 +66,34 @@ bool any_size(const StrategyFlags* options) {
   throw_flag_error("", fmt::format("nothing to {}", subject.verb), help);
 }
 
+// The layout says all sizes but the number of ranks.
+void check_step(const SubjectFlags& subject) {
+  const StrategyFlags& flags = *subject.strategy;
+  if (!flags.model) {
+    throw_flag_error("--from", "a layout needs the model that it splits",
+                     "add --model, such as llama3-70b or config.json");
+  }
+  if (subject.file.empty()) {
+    throw_flag_error("--from", "there is no layout",
+                     "add it in quotes: 'torchrun --nnodes 8 ..', or the name of its file");
+  }
+  const bool other = subject.is_strategy() || subject.is_schedule() || flags.mesh || flags.layers ||
+                     flags.global_batch || flags.microbatches || flags.chunks || flags.zero_stage ||
+                     flags.hidden || flags.seq_length;
+  if (other) {
+    throw_flag_error("--from", "the layout already defines the whole plan",
+                     "remove the flags of strategies and schedules");
+  }
+}
+
 }  // namespace
 
 void check_subject(const SubjectFlags& subject) {
   const bool strategy = subject.is_strategy();
+  if (subject.is_step()) {
+    check_step(subject);
+    return;
+  }
   if (subject.is_schedule()) {
     if (subject.file.empty() && !strategy && !any_size(subject.strategy)) return;
     throw_flag_error("--schedule", "a schedule already defines the whole plan",
@@ -81,6 +118,17 @@ void check_subject(const SubjectFlags& subject) {
   }
 }
 
+void declare_from(Flags& flags, std::optional<std::string>& from) {
+  flags.text({.name = "--from",
+              .value = "FRAMEWORK",
+              .help = "FILE is the layout of --model, in the words of megatron, torchtitan, "
+                      "deepspeed or accelerate: flags in quotes, or their file",
+              .example = "megatron",
+              .choices = {"megatron", "torchtitan", "deepspeed", "accelerate"},
+              .before_foreign_flags = true},
+             from);
+}
+
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults) {
   std::vector<std::string> names;
   for (const strategy::StrategyInfo& entry : strategy::strategies()) names.push_back(entry.name);
@@ -101,6 +149,17 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
                "the strategy)",
        .example = "dp=2,pp=4"},
       options.mesh);
+  if (defaults.takes_models) {
+    flags.text(
+        {.name = "--model",
+         .value = "MODEL",
+         .help = "layers of a known model (`shiplap model`) or a config.json, instead of square "
+                 "ones",
+         .example = "llama3-8b",
+         .suggestions = workload::known_models()},
+        options.model);
+    declare_from(flags, options.from);
+  }
   flags.count({.name = "--layers",
                .help = fmt::format("layers ({}, or more so that they divide among the stages)",
                                    defaults.layers),
@@ -119,6 +178,11 @@ void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaul
                .help = "model chunks per rank in an interleaved pipeline (2)",
                .example = "2"},
               options.chunks);
+  flags.count({.name = "--zero-stage",
+               .help = "stage of ZeRO of `hybrid`: along dp it shards optimizer states (1), also "
+                       "gradients (2), also weights (3) (0)",
+               .example = "1"},
+              options.zero_stage);
   flags.count(
       {.name = "--hidden",
        .help = fmt::format("hidden size; a weight is hidden x hidden ({})", defaults.shape.hidden),
@@ -142,16 +206,32 @@ strategy::TrainingSize size_of(const StrategyFlags& options, const StrategyDefau
     ranks = 1;
     for (const plan::Axis& axis : size.mesh) ranks = std::min(kMaxSize, ranks * axis.size);
   }
-  size.layers = number("--layers", options.layers, defaults.layers);
+  size.shape = defaults.shape;
+  if (options.model) {
+    for (const auto& [flag, value] :
+         {std::pair("--layers", options.layers), std::pair("--hidden", options.hidden)}) {
+      if (value) throw_flag_error(flag, "the model has its own size", "leave it out");
+    }
+    const workload::Model model = workload::find_model(*options.model).model;
+    size.shape = workload::shape_of(model, defaults.shape.block);
+  }
+  size.layers = options.model ? static_cast<int>(size.shape.layers.size())
+                              : number("--layers", options.layers, defaults.layers);
   size.batch = number("--global-batch", options.global_batch, 4 * ranks);
   size.microbatches = options.microbatches ? number("--microbatches", options.microbatches, 1) : 0;
   size.chunks = options.chunks ? number("--chunks", options.chunks, 1) : 0;
-  size.shape = defaults.shape;
-  size.shape.hidden = number("--hidden", options.hidden, defaults.shape.hidden);
+  size.zero_stage = zero_stage(options);
+  size.shape.hidden = number("--hidden", options.hidden, size.shape.hidden);
   size.shape.block = number("--seq-length", options.seq_length, defaults.shape.block);
-  const double flops = 4.0 * static_cast<double>(size.shape.hidden) *
-                       static_cast<double>(size.shape.hidden) *
-                       static_cast<double>(size.shape.block) * size.batch;
+  double flops = 4.0 * static_cast<double>(size.shape.hidden) *
+                 static_cast<double>(size.shape.hidden) * static_cast<double>(size.shape.block) *
+                 size.batch;
+  for (const workload::Layer& layer : size.shape.layers) {
+    for (const workload::Part& part : layer.parts) {
+      const workload::Tokens all{.sequences = size.batch, .length = size.shape.block};
+      flops = std::max(flops, 2 * forward(part, all, size.shape.datatype).flop);
+    }
+  }
   if (flops > 0x1p60) {
     throw_flag_error("--hidden", "the number of operations of a layer overflows",
                      "use fewer or shorter samples, or a smaller hidden size");
@@ -165,7 +245,8 @@ strategy::TrainingSize size_for(const strategy::StrategyInfo& entry, const Strat
   const bool is_single_rank = entry.axes.empty();
   if (is_single_rank) adjusted.ranks = 1;
   strategy::TrainingSize size = size_of(options, adjusted);
-  if (!options.layers) size.layers = strategy::default_layers(entry, size, size.layers);
+  if (!options.layers && !options.model)
+    size.layers = strategy::default_layers(entry, size, size.layers);
   return size;
 }
 
@@ -183,6 +264,14 @@ PreparedStrategy prepare(const StrategyFlags& options, const StrategyDefaults& d
 std::string describe_training(const strategy::Trainer& trainer) {
   const strategy::Training& training = trainer.training();
   const workload::ModelShape& shape = trainer.world().shape;
+  if (!shape.layers.empty()) {
+    std::int64_t parameters = 0;
+    for (const workload::Layer& layer : shape.layers) parameters += layer.parameters();
+    return fmt::format("{} with {} parameters in {}, {} of {} tokens",
+                       report::counted(training.layers, "layer"),
+                       report::parameter_count(parameters), long_name(shape.datatype),
+                       report::counted(training.batch, "sample"), shape.block);
+  }
   return fmt::format("{} layer{} of {} x {} in {}, {} sample{} of {} tokens", training.layers,
                      training.layers == 1 ? "" : "s", shape.hidden, shape.hidden,
                      long_name(shape.datatype), training.batch, training.batch == 1 ? "" : "s",

@@ -18,10 +18,13 @@ struct StrategyFlags {
   std::optional<std::string> strategy;
   std::optional<std::int64_t> ranks;
   std::optional<std::string> mesh;
+  std::optional<std::string> model;
+  std::optional<std::string> from;  // the framework whose words describe the layout
   std::optional<std::int64_t> layers;
   std::optional<std::int64_t> global_batch;
   std::optional<std::int64_t> microbatches;
   std::optional<std::int64_t> chunks;
+  std::optional<std::int64_t> zero_stage;
   std::optional<std::int64_t> hidden;
   std::optional<std::int64_t> seq_length;
 };
@@ -31,11 +34,13 @@ struct StrategyDefaults {
   std::int64_t ranks = 4;
   std::int64_t layers = 4;
   workload::ModelShape shape;
+  bool takes_models = true;  // else only square layers
 };
 
+void declare_from(Flags& flags, std::optional<std::string>& from);
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults);
 
-// The input of a verb: a plan file, a strategy or a schedule.
+// The input of a verb: a plan file, a strategy, a schedule, or a model and its layout.
 struct SubjectFlags {
   std::string file;
   const StrategyFlags* strategy = nullptr;  // null: the verb takes none
@@ -45,6 +50,8 @@ struct SubjectFlags {
   std::string_view for_example;             // a strategy name, for messages
 
   [[nodiscard]] bool is_strategy() const { return strategy != nullptr && strategy->strategy; }
+  // A training step: `file` has its layout.
+  [[nodiscard]] bool is_step() const { return strategy != nullptr && strategy->from; }
   [[nodiscard]] bool is_schedule() const { return schedule != nullptr && schedule->schedule; }
   // "" for a strategy.
   [[nodiscard]] const std::string& input_file() const {
@@ -73,7 +80,8 @@ struct PreparedStrategy {
                                        const StrategyDefaults& defaults,
                                        const strategy::World& world);
 
-// "8 layers of 4096 x 4096 in float16, 32 samples of 1024 tokens".
+// "8 layers of 4096 x 4096 in float16, 32 samples of 1024 tokens", "32 layers with 8.03 B
+// parameters in ..".
 [[nodiscard]] std::string describe_training(const strategy::Trainer& trainer);
 
 }  // namespace shiplap::cli

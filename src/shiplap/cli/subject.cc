@@ -2,14 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/foreign_file.h"
+#include "shiplap/layout/framework.h"
 #include "shiplap/plan/text.h"
+#include "shiplap/report/model.h"
 #include "shiplap/report/page.h"
 #include "shiplap/report/trace_page.h"
+#include "shiplap/step/step.h"
 #include "shiplap/strategy/to_plan.h"
 
 namespace shiplap::cli {
@@ -58,11 +63,86 @@ Subject subject_of_strategy(const StrategyFlags& flags, const StrategyDefaults& 
   return subject;
 }
 
+Subject subject_of_step(const SubjectFlags& flags, Context& context) {
+  const TrainedModel trained =
+      trained_model(flags.strategy->model.value_or(""), flags.strategy->from.value_or(""),
+                    flags.file, flags.strategy->ranks, context);
+  const std::int64_t ranks = trained.layout.ranks();
+  Subject subject{.plan = step::step_plan(trained.model, trained.layout),
+                  .source = std::nullopt,
+                  .name = trained.model.name,
+                  .detail = describe(trained)};
+  subject.title = fmt::format("{} on {}", subject.name, report::counted(ranks, "rank"));
+  subject.mesh = format_axes(subject.plan.mesh.axes, " ");
+  const workload::Tokens tokens{.sequences = trained.layout.global_batch,
+                                .length = trained.layout.seq_length};
+  subject.tokens = tokens.count();
+  subject.model_flop = 3 * trained.model.forward_flop(tokens);
+  subject.type = trained.model.type;
+  return subject;
+}
+
 }  // namespace
+
+TrainedModel trained_model(const std::string& model, const std::string& framework,
+                           const std::string& text, std::optional<std::int64_t> ranks,
+                           Context& context) {
+  workload::ModelFile found = workload::find_model(model);
+  context.err.stream << render(found.warnings, context.err.colour);
+  const auto kind = layout::framework_named(framework);
+  if (!kind) {
+    throw_flag_error("--from", fmt::format("unknown framework `{}`", framework),
+                     "use megatron, torchtitan, deepspeed or accelerate");
+  }
+  std::error_code ignored;
+  // A word that is no flag is the name of a file, which may not exist.
+  const bool is_word = text.find_first_of(" \t\n={") == text.npos && !text.starts_with("--");
+  const bool is_file = is_word || std::filesystem::is_regular_file(text, ignored);
+  const std::string words = is_file ? read_text(text, context.in, "").text : text;
+  layout::LayoutFile read = layout::read_layout(*kind, words, found.model, ranks);
+  context.err.stream << render(read.warnings, context.err.colour);
+  return {.model = std::move(found.model), .layout = read.layout};
+}
+
+std::string describe(const TrainedModel& trained) {
+  const layout::Layout& layout = trained.layout;
+  std::vector<std::string> axes;
+  if (layout.tensor > 1) {
+    axes.push_back(fmt::format("tensor {}{}", layout.tensor,
+                               layout.sequence_parallel ? " with sequence parallelism" : ""));
+  }
+  if (layout.context > 1) {
+    axes.push_back(fmt::format("context {} ({})", layout.context, name(layout.context_method)));
+  }
+  if (layout.pipeline > 1) {
+    const std::string chunks = layout.chunks > 1 ? fmt::format(" x {}", layout.chunks) : "";
+    axes.push_back(
+        fmt::format("pipeline {}{} ({})", layout.pipeline, chunks, name(layout.schedule)));
+  }
+  if (layout.expert > 1) {
+    const std::string cut =
+        layout.expert_tensor > 1 ? fmt::format(" x {}", layout.expert_tensor) : "";
+    axes.push_back(fmt::format("expert {}{}", layout.expert, cut));
+  }
+  if (layout.data > 1) {
+    const std::string sharded =
+        layout.sharding == layout::Sharding::none
+            ? ""
+            : fmt::format(" (sharded: {}{})", name(layout.sharding),
+                          layout.replicas > 1 ? fmt::format(", {} replicas", layout.replicas) : "");
+    axes.push_back(fmt::format("data {}{}", layout.data, sharded));
+  }
+  if (axes.empty()) axes.emplace_back("one rank");
+  return fmt::format("{} parameters; {}; {} of {} tokens in microbatches of {}",
+                     report::parameter_count(trained.model.parameters()), fmt::join(axes, ", "),
+                     report::counted(layout.global_batch, "sequence"), layout.seq_length,
+                     layout.micro_batch);
+}
 
 Subject subject_of(const SubjectFlags& flags, Context& context, const StrategyDefaults& defaults,
                    const strategy::World& world) {
   check_subject(flags);
+  if (flags.is_step()) return subject_of_step(flags, context);
   if (flags.is_strategy()) return subject_of_strategy(*flags.strategy, defaults, world);
   if (flags.is_schedule()) return subject_of_schedule(*flags.schedule, context);
   return subject_of_file(flags.file, context);
@@ -103,7 +183,8 @@ void write_files(const TraceFiles& files, const Subject& subject, const TraceOut
       report::trace_page(output.trace, {.name = subject.name,
                                         .assumed = output.assumed,
                                         .command = shell_command(output.arguments),
-                                        .mesh = subject.plan.mesh});
+                                        .mesh = subject.plan.mesh,
+                                        .scale = output.scale});
   write_output({"--report", files.report}, to_html(page), context);
 }
 

@@ -1,19 +1,24 @@
 // The input of `check`, `show`, `simulate`, `export` and `run`: the plan of a file, of a strategy
-// or of a pipeline schedule.
+// of a pipeline schedule, or of a model and its layout.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "shiplap/base/dtype.h"
 #include "shiplap/base/files.h"
 #include "shiplap/cli/context.h"
 #include "shiplap/cli/flags.h"
 #include "shiplap/cli/output_files.h"
 #include "shiplap/cli/strategy_flags.h"
+#include "shiplap/layout/layout.h"
 #include "shiplap/plan/plan.h"
+#include "shiplap/report/trace.h"
 #include "shiplap/trace/trace.h"
+#include "shiplap/workload/model.h"
 
 namespace shiplap::cli {
 
@@ -24,6 +29,9 @@ struct Subject {
   std::string title;                 // "1f1b on 8 ranks", "step.plan"
   std::string mesh;                  // of a strategy: "dp=2 pp=4"
   std::string detail;                // of a strategy: its size; of a schedule: its costs
+  std::int64_t tokens = 0;           // of a step of a model
+  double model_flop = 0;             // likewise
+  DType type = DType::bf16;          // in which it multiplies
 
   [[nodiscard]] const SourceText* text() const { return source ? &*source : nullptr; }
   // "" for a strategy.
@@ -34,6 +42,19 @@ struct Subject {
     return source ? shiplap::with_source_locations(*source, act) : act();
   }
 };
+
+// A model and how it is split. Prints warnings about both.
+struct TrainedModel {
+  workload::Model model;
+  layout::Layout layout;
+};
+// `text`: flags, or the name of a file with them, or "-". Throws InputError D003, D603, D605, D606,
+// D609.
+[[nodiscard]] TrainedModel trained_model(const std::string& model, const std::string& framework,
+                                         const std::string& text, std::optional<std::int64_t> ranks,
+                                         Context& context);
+// "tensor 8 with sequence parallelism, pipeline 4 x 2 (interleaved), data 16 (ZeRO-1); ..".
+[[nodiscard]] std::string describe(const TrainedModel& trained);
 
 // Reads a plan file or a schedule, or runs a strategy to record its plan. Throws InputError: those
 // of check_subject(), D004, or the errors of the plan, of the schedule or of the size of the
@@ -62,6 +83,7 @@ struct TraceOutput {
   std::string title;
   std::vector<std::string> assumed;    // whole sentences
   std::vector<std::string> arguments;  // of the command
+  report::TraceScale scale;
 };
 void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output,
                  Context& context);

@@ -47,7 +47,7 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "FILE",
-                  .help = "a plan file; alternatives: --strategy, --schedule",
+                  .help = "a plan file; alternatives: --strategy, --schedule, --from",
                   .example = "step.plan",
                   .values = Values::files,
                   .required = false},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -38,6 +39,8 @@ struct Options {
   std::optional<std::int64_t> seqs;
   std::optional<std::int64_t> cp;
   std::optional<std::int64_t> seed;
+  std::optional<std::string> mask;
+  bool share_keys = false;
   std::optional<std::int64_t> ranks_per_node;
   std::optional<std::int64_t> heads;
   std::optional<std::int64_t> kv_heads;
@@ -88,6 +91,14 @@ void declare_input(Flags& flags, Options& options) {
                .example = "4"},
               options.cp);
   flags.count({.name = "--seed", .help = "random seed (0)", .example = "0"}, options.seed);
+  flags.text({.name = "--mask",
+              .value = "MASK",
+              .help = "keys that a query attends to: causal, window:N, prefix:N or full (causal)",
+              .example = "window:4096"},
+             options.mask);
+  flags.toggle({.name = "--share-keys",
+                .help = "items of one document on one rank share their keys, sent once"},
+               options.share_keys);
 }
 
 void declare_sizes(Flags& flags, Options& options) {
@@ -106,7 +117,7 @@ void declare_sizes(Flags& flags, Options& options) {
 void declare_output(Flags& flags, Options& options) {
   flags.text({.name = "--run",
               .value = "WHERE",
-              .help = "execute and time it: on threads, or on mpi under mpirun",
+              .help = "execute and time it, also `inspect FILE`: on threads, or mpi under mpirun",
               .example = "threads",
               .choices = {"threads", "mpi"}},
              options.run);
@@ -227,6 +238,16 @@ int cp_degree(const Options& options, int ranks) {
   return static_cast<int>(cp);
 }
 
+// Throws InputError D003.
+dispatch::Mask mask_of(const Options& options) {
+  try {
+    return dispatch::parse_mask(options.mask.value_or("causal"));
+  } catch (const InputError& error) {
+    const Diagnostic& one = error.diagnostics().front();
+    throw_flag_error("--mask", one.what, one.help);
+  }
+}
+
 BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,
                              int ranks) {
   BuiltDispatch built;
@@ -248,8 +269,14 @@ BuiltDispatch build_dispatch(const Options& options, const std::vector<std::uint
     built.documents = std::ssize(lengths);
   }
   built.assumed = {fmt::format("The placement of items on ranks is random (--seed {}).", seed)};
+  if (options.mask) built.assumed.push_back(fmt::format("The mask is {}.", *options.mask));
+  if (options.share_keys) {
+    built.assumed.emplace_back("Items of one document on one rank share their keys.");
+  }
   built.token_bytes = options.token_bytes();
-  built.dispatch = dispatch::compute_qkv_dispatch(built.routing);
+  const dispatch::DispatchOptions dispatch_options{.mask = mask_of(options),
+                                                   .shares_keys = options.share_keys};
+  built.dispatch = dispatch::compute_qkv_dispatch(built.routing, dispatch_options);
   if (std::vector<Diagnostic> found = validate(built.dispatch); !found.empty()) {
     throw InternalError("a computed dispatch is unsound: " + render(found));
   }
@@ -285,7 +312,7 @@ ExitCode print_result(const Options& options, const BuiltDispatch& built,
                       const dispatch::BenchmarkResult* benchmark, Context& context) {
   const report::DispatchView view{
       .dispatch = built.dispatch,
-      .routing = &built.routing,
+      .routing = built.routing.home.world_size() > 0 ? &built.routing : nullptr,
       .documents = built.documents,
       .sizes = {.q_row_bytes = built.token_bytes.q,
                 .kv_row_bytes = built.token_bytes.kv,
@@ -301,34 +328,32 @@ ExitCode print_result(const Options& options, const BuiltDispatch& built,
   return benchmark == nullptr || benchmark->is_right() ? ExitCode::yes : ExitCode::no;
 }
 
-ExitCode run_dispatch(const Options& options, const std::vector<std::uint32_t>& lengths,
+// The dispatch for this many ranks.
+using BuildForRanks = std::function<BuiltDispatch(int ranks)>;
+
+ExitCode run_dispatch(const Options& options, int ranks, const BuildForRanks& build,
                       Context& context) {
   const bool on_mpi = options.run == "mpi";
   if (on_mpi) check_launched_by_mpi("--run", "shiplap dispatch .. --run mpi");
   BuiltDispatch built;
-  if (!on_mpi)
-    built = build_dispatch(options, lengths, static_cast<int>(options.ranks.value_or(8)));
+  if (!on_mpi) built = build(ranks);
   std::optional<dispatch::BenchmarkResult> result;
   bool prints = true;
   try {
-    comm::run_ranks(
-        {.threads = static_cast<int>(options.ranks.value_or(8))}, [&](comm::Communicator& world) {
-          run::check_job_consistency(
-              world, {{"the command", shell_command(to_arguments("dispatch", declare, options))}});
-          if (on_mpi) {
-            if (options.ranks.value_or(world.size()) != world.size()) {
-              throw_flag_error("--ranks", fmt::format("mpirun started {} ranks", world.size()));
-            }
-            built = build_dispatch(options, lengths, world.size());
-            prints = world.rank() == 0;
-          }
-          dispatch::BenchmarkResult local =
-              run::benchmark_dispatch(world, built.dispatch,
-                                      {.q_row_bytes = built.token_bytes.q,
-                                       .kv_row_bytes = built.token_bytes.kv,
-                                       .steps = static_cast<int>(options.steps.value_or(5))});
-          if (world.rank() == 0) result = std::move(local);
-        });
+    comm::run_ranks({.threads = ranks}, [&](comm::Communicator& world) {
+      run::check_job_consistency(
+          world, {{"the command", shell_command(to_arguments("dispatch", declare, options))}});
+      if (on_mpi) {
+        built = build(world.size());
+        prints = world.rank() == 0;
+      }
+      dispatch::BenchmarkResult local =
+          run::benchmark_dispatch(world, built.dispatch,
+                                  {.q_row_bytes = built.token_bytes.q,
+                                   .kv_row_bytes = built.token_bytes.kv,
+                                   .steps = static_cast<int>(options.steps.value_or(5))});
+      if (world.rank() == 0) result = std::move(local);
+    });
   } catch (const comm::Failure& failure) {
     context.err.stream << render(failure.diagnostic(), context.err.colour);
     return ExitCode::no;
@@ -338,11 +363,10 @@ ExitCode run_dispatch(const Options& options, const std::vector<std::uint32_t>& 
 }
 
 // Runs this command on every rank.
-[[noreturn]] void start_mpirun(Options options, const Context& context) {
+[[noreturn]] void start_mpirun(Options options, int ranks, const Context& context) {
   options.run = "mpi";
   options.backend.reset();
-  exec_mpirun(options.ranks.value_or(8), to_arguments("dispatch", declare, options),
-              context.out.colour);
+  exec_mpirun(ranks, to_arguments("dispatch", declare, options), context.out.colour);
 }
 
 // ---- files
@@ -409,6 +433,12 @@ ExitCode print_validation(const ValidatedFile& validated, const Options& options
 ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Context& context) {
   if (!validated.found.empty()) return print_validation(validated, options, context);
   const std::optional<dispatch::QkvDispatch> all = whole_dispatch(validated.file);
+  if (!all && (options.run || options.backend)) {
+    throw_flag_error(
+        options.run ? "--run" : "--backend",
+        fmt::format("`{}` is not a whole dispatch: {}", validated.name, contents(validated.file)),
+        "the file needs all four tables and `attention`, as `--output` writes them");
+  }
   if (!all) return print_validation(validated, options, context);
   BuiltDispatch built{.dispatch = *all, .token_bytes = options.token_bytes()};
   if (!options.has_width() && validated.file.token_bytes) {
@@ -423,7 +453,30 @@ ExitCode inspect_file(const ValidatedFile& validated, const Options& options, Co
         "{}.",
         options.heads.value_or(8), options.kv_head_count(), options.head_dim.value_or(64))};
   }
-  return print_result(options, built, nullptr, context);
+  const int ranks = built.dispatch.world_size();
+  if (options.backend) start_mpirun(options, ranks, context);
+  if (!options.run) return print_result(options, built, nullptr, context);
+  return run_dispatch(
+      options, ranks,
+      [&](int started) {
+        if (started != ranks) {
+          throw_flag_error("--run", fmt::format("`{}` is a dispatch of {} ranks; mpirun started {}",
+                                                validated.name, ranks, started));
+        }
+        return built;
+      },
+      context);
+}
+
+// Checks where to run, and that every rank can read the input file.
+void check_run(const Options& options, const std::string& input) {
+  if (options.backend && options.run) {
+    throw_flag_error("--backend", "`--run` and `--backend` both select where to run",
+                     "give one of them");
+  }
+  if (input != "-" || (!options.backend && options.run != "mpi")) return;
+  throw_flag_error(options.words.empty() ? "--lengths" : "",
+                   "standard input is available on one rank only", "use a file");
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -436,11 +489,15 @@ ExitCode run_verb(const Options& options, Context& context) {
                        "use `validate FILE`, `inspect FILE`, or flags alone to compute a dispatch");
     }
     if (options.words.size() != 2) throw_flag_error("", fmt::format("`{}` takes one file", what));
-    if (options.run || options.backend || options.lengths || options.ranks || options.tokens ||
-        options.seqs || options.cp || options.seed || options.output) {
+    if (options.lengths || options.ranks || options.tokens || options.seqs || options.cp ||
+        options.seed || options.mask || options.share_keys || options.output) {
       throw_flag_error("", fmt::format("`{}` reads the dispatch from a file", what),
-                       "remove the flags that compute or run a dispatch");
+                       "remove the flags that compute a dispatch");
     }
+    if (what == "validate" && (options.run || options.backend)) {
+      throw_flag_error("", "`validate` runs nothing", "use `inspect FILE --run threads`");
+    }
+    check_run(options, options.words[1]);
     if (options.report || options.plan) {
       throw_flag_error(options.report ? "--report" : "--plan",
                        "a dispatch file has no document boundaries",
@@ -451,21 +508,25 @@ ExitCode run_verb(const Options& options, Context& context) {
     }
     return inspect_file(validate_file(options.words[1], context), options, context);
   }
-  if (options.backend && options.run) {
-    throw_flag_error("--backend", "`--run` and `--backend` both select where to run",
-                     "give one of them");
-  }
-  if (options.backend && options.lengths == "-") {
-    throw_flag_error("--lengths", "standard input is available on one rank only", "use a file");
-  }
+  check_run(options, options.lengths.value_or(""));
   const int ranks = static_cast<int>(options.ranks.value_or(8));
   if (options.backend) {
     (void)cp_degree(options, ranks);
-    start_mpirun(options, context);
+    start_mpirun(options, ranks, context);
   }
   const std::vector<std::uint32_t> lengths =
       options.lengths ? read_lengths(*options.lengths, context) : std::vector<std::uint32_t>();
-  if (options.run) return run_dispatch(options, lengths, context);
+  if (options.run) {
+    return run_dispatch(
+        options, ranks,
+        [&](int started) {
+          if (options.ranks.value_or(started) != started) {
+            throw_flag_error("--ranks", fmt::format("mpirun started {} ranks", started));
+          }
+          return build_dispatch(options, lengths, started);
+        },
+        context);
+  }
   const BuiltDispatch built = build_dispatch(options, lengths, ranks);
   return print_result(options, built, nullptr, context);
 }
@@ -481,6 +542,10 @@ Verb dispatch_verb() {
                     {"shiplap dispatch --ranks 8 --lengths lengths.txt --cp 4 --run threads",
                      "execute, verify and time it"},
                     {"shiplap dispatch --ranks 4 --backend mpi", "the same on MPI processes"},
+                    {"shiplap dispatch --ranks 8 --mask window:1024 --share-keys",
+                     "sliding-window attention; a key is sent to a rank once"},
+                    {"shiplap dispatch inspect metadata.json --run threads",
+                     "execute the tables of a file"},
                     {"shiplap dispatch --ranks 8 --report out.html", "HTML report"},
                     {"shiplap dispatch validate metadata.json", "validate tables of another tool"}},
        .notes = "The ranks that compute attention are random. Exit code 1: the tables are unsound, "

@@ -1,15 +1,19 @@
-// shiplap hardware: lists the built-in machines, or prints one as JSON.
+// shiplap hardware: lists the built-in machines, or shows one.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <system_error>
 
+#include "shiplap/base/files.h"
 #include "shiplap/base/json.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/output_files.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/hardware/system.h"
+#include "shiplap/report/hardware.h"
 #include "shiplap/report/table.h"
 
 namespace shiplap::cli {
@@ -23,18 +27,18 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "NAME",
-                  .help = "print this machine as a hardware file; default: list all",
-                  .example = "h100_80g_nvl8",
+                  .help = "show this machine, or that of a file; default: list all",
+                  .example = "h100",
                   .required = false,
                   .suggestions = hardware::known_systems()},
                  options.name);
   flags.file({.name = "--output",
               .letter = "-o",
               .value = "OUT",
-              .help = "write to this file instead of standard output",
+              .help = "write the hardware file of the machine; - is standard output",
               .example = "mine.json"},
              options.output);
-  flags.toggle({.name = "--json", .help = "print the list as JSON; a machine always is"},
+  flags.toggle({.name = "--json", .help = "print the list, or the hardware file, as JSON"},
                options.json);
 }
 
@@ -59,13 +63,27 @@ std::string list_json() {
   return to_text(Json::object({{"schema", "shiplap.hardware.list/1"}, {"systems", names}})) + "\n";
 }
 
+// Of a built-in machine or of a file.
+std::string hardware_file(const std::string& name, Context& context) {
+  std::error_code failure;
+  if (std::filesystem::is_regular_file(name, failure))
+    return read_text(name, context.in, ".json").text;
+  return std::string(hardware::system_file(name));
+}
+
 ExitCode show_hardware(const Options& options, Context& context) {
   const OutputFile output{"--output", options.output.value_or("-")};
   if (options.name.empty()) {
     write_output(output, options.json ? list_json() : list_text(context.text_style()), context);
     return ExitCode::yes;
   }
-  write_output(output, hardware::system_file(options.name), context);
+  const std::string file = hardware_file(options.name, context);
+  if (!options.output && !options.json) {
+    context.out.stream << report::hardware_text(
+        hardware::find_system(options.name), parse_json(file, options.name), context.text_style());
+    return ExitCode::yes;
+  }
+  write_output(output, file, context);
   if (options.output && !output.is_standard_output()) {
     suggest_next(fmt::format("shiplap simulate --strategy fsdp --ranks 8 --hardware {}",
                              shell_word(*options.output)),
@@ -79,9 +97,10 @@ ExitCode show_hardware(const Options& options, Context& context) {
 Verb hardware_verb() {
   return make_verb<Options>(
       {.name = "hardware",
-       .summary = "list the built-in machines, or print one to copy and change it",
+       .summary = "list the built-in machines, or show one: its networks, what they reach",
        .examples = {{"shiplap hardware", "the names for --hardware"},
-                    {"shiplap hardware h100_80g_nvl8 -o mine.json", "a file to change"},
+                    {"shiplap hardware h100", "its picture and figures, with their basis"},
+                    {"shiplap hardware h100 -o mine.json", "a file to change"},
                     {"shiplap simulate --strategy fsdp --ranks 8 --hardware mine.json",
                      "predict for that machine"}},
        .notes = "docs/hardware.md describes the file."},

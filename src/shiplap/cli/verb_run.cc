@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -31,12 +33,16 @@ struct Options {
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> seed;
   TraceFiles files;
+  std::optional<std::string> dump;
   bool no_check = false;
   bool json = false;
 };
 
 StrategyDefaults defaults() {
-  return {.ranks = 4, .layers = 4, .shape = {.hidden = 64, .block = 16, .datatype = DType::f32}};
+  return {.ranks = 4,
+          .layers = 4,
+          .shape = {.hidden = 64, .block = 16, .datatype = DType::f32},
+          .takes_models = false};
 }
 
 void declare(Flags& flags, Options& options) {
@@ -59,6 +65,13 @@ void declare(Flags& flags, Options& options) {
       {.name = "--seed", .help = "random seed of weights, inputs and targets (1)", .example = "1"},
       options.seed);
   declare_files(flags, options.files, {.of = " of the last step", .as = " that can be run again"});
+  flags.text({.name = "--dump",
+              .value = "FOLDER",
+              .help = "if a step fails, write the calls of every rank to this folder, for `shiplap "
+                      "postmortem`",
+              .example = "hang",
+              .values = Values::files},
+             options.dump);
   flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);
   flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
@@ -71,12 +84,22 @@ SubjectFlags subject_flags(const Options& options) {
           .for_example = "fsdp"};
 }
 
+// Before the run, not after its failure.
+void create_dump_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return;
+  throw_flag_error("--dump", fmt::format("cannot create the folder: {}", error.message()),
+                   "name a folder that can be written");
+}
+
 void check(const Options& options) {
   check_subject(subject_flags(options));
   if (options.file == "-" && options.backend == "mpi") {
     throw_flag_error("FILE", "standard input is available on one rank only", "use a file");
   }
   if (options.steps == 0) throw_flag_error("--steps", "expected 1 or more");
+  if (options.dump) create_dump_folder(*options.dump);
 }
 
 // ---- running it
@@ -179,7 +202,9 @@ ExitCode run_plan(const Options& options, Context& context) {
         .training =
             run::training_for(subject.plan, static_cast<std::uint64_t>(options.seed.value_or(1))),
         .steps = options.steps.value_or(5),
-        .traces = options.files.report || options.files.trace};
+        .traces = options.files.report || options.files.trace,
+        .dump_folder = options.dump.value_or(""),
+        .plan_file = options.file.empty() ? "plan" : options.file};
     if (!options.json) {
       how.on_step = [&](const run::TrainingStep& step) {
         if (step.number == 0) show_begin(subject, backend, answer);
@@ -197,6 +222,7 @@ ExitCode run_plan(const Options& options, Context& context) {
     subject.with_source_locations(on_ranks);
   } catch (const comm::Failure& failure) {
     context.err.stream << render(failure.diagnostic(), context.err.colour);
+    if (options.dump && !is_rank) suggest_next("shiplap postmortem " + *options.dump, context);
     return ExitCode::no;
   }
   if (!sound) return ExitCode::no;

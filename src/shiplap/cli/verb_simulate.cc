@@ -36,7 +36,7 @@ struct Options {
 
 void declare(Flags& flags, Options& options) {
   flags.argument({.name = "FILE",
-                  .help = "a plan file; alternatives: --strategy, --schedule",
+                  .help = "a plan file; alternatives: --strategy, --schedule, --from",
                   .example = "step.plan",
                   .values = Values::files,
                   .required = false},
@@ -70,17 +70,27 @@ std::vector<std::string> command_of(Options options) {
 // The result of a simulation.
 struct Simulated {
   Subject subject;
-  std::string system;  // its name
+  hardware::System system;
   std::vector<Diagnostic> warnings;
   sim::Replay replay;
   trace::Summary summary;
   std::optional<Diagnostic> memory;  // it does not fit
 };
 
+report::TraceScale scale_of(const Simulated& found) {
+  if (found.subject.tokens == 0) return {};
+  const hardware::Processor::Speed* speed = found.system.matrix.usable(found.subject.type);
+  return {.capacity = found.system.mem1.capacity,
+          .peak = speed != nullptr ? speed->peak : FlopRate{},
+          .tokens = found.subject.tokens,
+          .model_flop = found.subject.model_flop};
+}
+
 Json to_json(const Simulated& found) {
-  Json json = Json::object(
-      {{"schema", "shiplap.simulate/1"}, {"name", found.subject.name}, {"hardware", found.system}});
-  const Json of_trace = report::trace_to_json(found.replay.trace, found.summary);
+  Json json = Json::object({{"schema", "shiplap.simulate/1"},
+                            {"name", found.subject.name},
+                            {"hardware", found.system.name}});
+  const Json of_trace = report::trace_to_json(found.replay.trace, found.summary, scale_of(found));
   for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
   json.set("warnings", shiplap::to_json(found.warnings));
   std::vector<Diagnostic> problems = found.replay.problems;
@@ -92,10 +102,10 @@ std::string to_text(const Simulated& found, const std::string& title,
                     const report::TextStyle& style) {
   const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
   return report::styled(title, report::kBold, style.colour) +
-         fmt::format(", predicted for {}\n{}", found.system, detail) +
+         fmt::format(", predicted for {}\n{}", found.system.name, detail) +
          (found.replay.problems.empty()
               ? "\n" + report::show_trace(found.replay.trace, found.summary, style,
-                                          found.subject.plan.mesh)
+                                          found.subject.plan.mesh, scale_of(found))
               : "cannot be executed\n");
 }
 
@@ -107,6 +117,9 @@ std::vector<Diagnostic> placement_warnings(const Options& options, const Subject
   if (options.strategy.mesh) warning->where.flag = "--mesh";
   return {*std::move(warning)};
 }
+
+// A recording of a script knows its communication only.
+bool is_recording(const plan::Plan& plan) { return !plan.declares_values && !plan.sources.empty(); }
 
 ExitCode run_verb(const Options& options, Context& context) {
   const SubjectFlags input{.file = options.file,
@@ -123,11 +136,14 @@ ExitCode run_verb(const Options& options, Context& context) {
   world.eager_limit = {options.eager.value_or(0)};
   world.progress = context.progress;
   Simulated found{.subject = subject_of(input, context, {}, world),
-                  .system = world.system.name,
+                  .system = world.system,
                   .warnings = {},
                   .replay = {},
                   .summary = {},
                   .memory = {}};
+  if (is_recording(found.subject.plan)) {
+    found.subject.detail = "recorded: communication alone, without computation";
+  }
   const Subject& subject = found.subject;
   found.warnings = placement_warnings(options, subject, world.system);
   context.err.stream << render(found.warnings, context.err.colour);
@@ -147,14 +163,15 @@ ExitCode run_verb(const Options& options, Context& context) {
   std::vector<std::string> assumed;
   if (!subject.detail.empty()) assumed.push_back(subject.detail + ".");
   assumed.push_back(
-      fmt::format("Predicted for {}, without contention between transfers.", found.system));
+      fmt::format("Predicted for {}, without contention between transfers.", found.system.name));
   const std::string title =
       subject.mesh.empty() ? subject.title : fmt::format("{} ({})", subject.title, subject.mesh);
   write_files(options.files, subject,
               {.trace = found.replay.trace,
                .title = title,
                .assumed = assumed,
-               .arguments = command_of(options)},
+               .arguments = command_of(options),
+               .scale = scale_of(found)},
               context);
   if (!options.json) {
     context.err.stream << render(found.replay.problems, context.err.colour);
@@ -177,6 +194,12 @@ Verb simulate_verb() {
              "a pipeline: step time, bubble, peak memory"},
             {"shiplap simulate --strategy fsdp --ranks 64 --hardware b200 --report out.html",
              "HTML report"},
+            {"shiplap simulate --strategy hybrid --mesh dp=2,pp=4,tp=8 --model llama3-8b",
+             "a known model"},
+            {"shiplap simulate --model llama3-70b --from megatron '--tensor-model-parallel-size 8 "
+             "--pipeline-model-parallel-size 4 --sequence-parallel --global-batch-size 128' "
+             "--ranks 64",
+             "your model and the flags you have"},
             {"shiplap simulate --strategy ddp --ranks 8 --plan ddp.plan",
              "also write it as a plan"},
             {"shiplap simulate --schedule schedule.csv --costs F=10,B=20 --report out.html",

@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/threads/threads.h"
@@ -79,6 +81,17 @@ TEST(Ranks, ThrowWhatTheFirstThrew) {
                          [](Communicator& world) {
                            if (world.rank() == 1) throw std::domain_error("planted");
                            world.barrier();
+                         }),
+               std::domain_error);
+}
+
+// A call is cancelled while one rank is blocked and the other computes.
+TEST(Ranks, EndWhenTheirCallIsCancelled) {
+  const CancellationScope scope([] { throw std::domain_error("cancelled"); });
+  EXPECT_THROW(run_ranks({.threads = 3},
+                         [](Communicator& world) {
+                           if (world.rank() == 0) world.barrier();
+                           while (true) throw_if_cancelled();
                          }),
                std::domain_error);
 }

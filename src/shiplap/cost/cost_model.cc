@@ -66,28 +66,14 @@ Seconds flop_time(const System& system, const ComputeWork& work) {
 
 }  // namespace
 
-RankSpan rank_span(const plan::RankSet& ranks) {
-  ensure(ranks.size() > 0, "a group has a rank");
-  RankSpan span{.ranks = ranks.size(), .lowest = ranks[0].value, .highest = ranks[0].value};
-  for (std::int64_t k = 1; k < ranks.size(); ++k) {
-    const std::int64_t rank = ranks[k].value;
-    span.lowest = std::min(span.lowest, rank);
-    span.highest = std::max(span.highest, rank);
-  }
-  return span;
-}
-
-const Network& network_for(const System& system, const RankSpan& span) {
-  ensure(!system.networks.empty(), "a system has a network");
-  for (const Network& network : system.networks) {
-    if (span.lowest / network.size == span.highest / network.size) return network;
-  }
-  return system.networks.back();
-}
-
 Seconds collective_time(const System& system, CollectiveKind kind, Bytes whole,
                         const RankSpan& span) {
   if (span.ranks <= 1) return {};
+  if (has_collective_rates(system)) {
+    const auto found = estimate_collective(system, kind, whole, span);
+    if (!found) throw InternalError("there is no algorithm for a collective");
+    return found->time;
+  }
   const Network& network = network_for(system, span);
   return network_time(network, factor_of(network, kind), static_cast<double>(whole.count),
                       span.ranks);
@@ -97,6 +83,7 @@ Seconds message_time(const System& system, Bytes bytes, Rank from, Rank to) {
   if (from == to) return copy_time(system, bytes, plan::Memory::device, plan::Memory::device);
   const auto [lowest, highest] = std::minmax(from.value, to.value);
   const Network& network = network_for(system, {.ranks = 2, .lowest = lowest, .highest = highest});
+  if (network.collectives) return estimate_message(system, network, bytes);
   return network_time(network, network.p2p, static_cast<double>(bytes.count), 2);
 }
 

@@ -8,32 +8,19 @@
 #include "shiplap/base/dtype.h"
 #include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
+#include "shiplap/cost/collective.h"
 #include "shiplap/hardware/system.h"
 #include "shiplap/plan/mesh.h"
 #include "shiplap/plan/operation.h"
 
 namespace shiplap::cost {
 
-// The size of a group and its extent in rank numbers. They determine the network that it uses.
-struct RankSpan {
-  std::int64_t ranks = 1;
-  std::int64_t lowest = 0;
-  std::int64_t highest = 0;
-};
-// Takes O(size): compute it once per group, not once per rank.
-[[nodiscard]] RankSpan rank_span(const plan::RankSet& ranks);
-
-// Returns the first network that has a block of `size` consecutive ranks with all of `span`; else
-// the last network.
-[[nodiscard]] const hardware::Network& network_for(const hardware::System& system,
-                                                   const RankSpan& span);
-
 // `whole` is the whole buffer on one rank: the result of an all_gather, the input of a
 // reduce_scatter, either of the others. A group of one takes no time.
 //
-// Hardware files have no factors for four of the kinds. In an all_to_all, 1/n of the buffer stays
-// on its rank; a broadcast and a reduce are pipelined in small chunks and take the time of one
-// transfer; a barrier takes one latency.
+// Without Network::collectives, hardware files have no factors for four of the kinds. In an
+// all_to_all, 1/n of the buffer stays on its rank; a broadcast and a reduce are pipelined in small
+// chunks and take the time of one transfer; a barrier takes one latency.
 [[nodiscard]] Seconds collective_time(const hardware::System& system, CollectiveKind kind,
                                       Bytes whole, const RankSpan& span);
 

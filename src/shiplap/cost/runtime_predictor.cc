@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -33,11 +34,26 @@ std::int64_t share(std::int64_t whole, std::int64_t on_device, std::int64_t num_
          checked_product({whole % num_shards, on_device}) / num_shards;
 }
 
+std::string_view kernel_class_of(workload::PartKind kind) {
+  switch (kind) {
+    case workload::PartKind::linear:
+      return "gemm";
+    case workload::PartKind::attention:
+      return "attention";
+    case workload::PartKind::embedding:
+    case workload::PartKind::activation:
+    case workload::PartKind::norm:
+    case workload::PartKind::loss:
+      return workload::name(kind);
+  }
+  throw InternalError("unknown kind of part");
+}
+
 }  // namespace
 
 RuntimePredictor::RuntimePredictor(std::int64_t world_size, hardware::System system,
                                    workload::ModelShape shape)
-    : world_size_(world_size), system_(std::move(system)), shape_(shape) {
+    : world_size_(world_size), system_(std::move(system)), shape_(std::move(shape)) {
   ensure(world_size >= 1 && world_size <= plan::kMaxRanks, "a world has a rank");
 }
 
@@ -68,10 +84,46 @@ ComputeWork RuntimePredictor::backward_work(std::int64_t batch_size, std::int64_
   return work;
 }
 
-ComputeWork RuntimePredictor::update_work(std::int64_t on_device, std::int64_t num_shards) const {
-  const std::int64_t weights = checked_product({shape_.hidden, shape_.hidden});
-  const std::int64_t weight = share(shape_.weight().count, on_device, num_shards);
-  const std::int64_t state = share(shape_.opt_state().count, on_device, num_shards);
+std::vector<PartCost> RuntimePredictor::part_works(Pass pass, std::size_t layer,
+                                                   std::int64_t batch_size, std::int64_t on_device,
+                                                   std::int64_t num_shards) const {
+  using workload::Part;
+  using workload::PartWork;
+  const workload::Tokens tokens{.sequences = batch_size, .length = shape_.block};
+  std::vector<PartCost> works;
+  const auto add = [&](const Part& part, const PartWork& whole, const char* suffix) {
+    if (whole == PartWork{}) return;
+    const bool is_whole = part.kind == workload::PartKind::norm;
+    const double held =
+        is_whole ? 1 : static_cast<double>(on_device) / static_cast<double>(num_shards);
+    ensure(whole.flop < 0x1p62 && whole.bytes < 0x1p62, "work is counted below 2^62");
+    works.push_back({.name = part.name + suffix,
+                     .work = {.kernel_class = kernel_class_of(part.kind),
+                              .flop = std::floor(whole.flop * held),
+                              .bytes = std::floor(whole.bytes * held),
+                              .type = shape_.datatype}});
+  };
+  const std::vector<Part>& parts = shape_.layers.at(layer).parts;
+  if (pass == Pass::forward) {
+    for (const Part& part : parts) add(part, forward(part, tokens, shape_.datatype), "");
+    return works;
+  }
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (pass != Pass::backward_weight) {
+      add(*part, backward_input(*part, tokens, shape_.datatype), ", input gradient");
+    }
+    if (pass != Pass::backward_input) {
+      add(*part, backward_weight(*part, tokens, shape_.datatype), ", weight gradient");
+    }
+  }
+  return works;
+}
+
+ComputeWork RuntimePredictor::update_work(std::int64_t on_device, std::int64_t num_shards,
+                                          std::size_t layer) const {
+  const std::int64_t weights = checked_product({shape_.parameters(layer)});
+  const std::int64_t weight = share(shape_.weight(layer).count, on_device, num_shards);
+  const std::int64_t state = share(shape_.opt_state(layer).count, on_device, num_shards);
   const std::int64_t flop =
       share(checked_product({kFlopsOfUpdate, weights}), on_device, num_shards);
   return {.kernel_class = "update",
@@ -80,9 +132,10 @@ ComputeWork RuntimePredictor::update_work(std::int64_t on_device, std::int64_t n
           .type = shape_.datatype};
 }
 
-ComputeWork RuntimePredictor::load_work(std::int64_t on_device, std::int64_t num_shards) const {
-  const std::int64_t weight = share(shape_.weight().count, on_device, num_shards);
-  const std::int64_t state = share(shape_.opt_state().count, on_device, num_shards);
+ComputeWork RuntimePredictor::load_work(std::int64_t on_device, std::int64_t num_shards,
+                                        std::size_t layer) const {
+  const std::int64_t weight = share(shape_.weight(layer).count, on_device, num_shards);
+  const std::int64_t state = share(shape_.opt_state(layer).count, on_device, num_shards);
   return {.kernel_class = "load",
           .bytes = static_cast<double>(weight + state),
           .type = shape_.datatype};

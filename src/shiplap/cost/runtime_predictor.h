@@ -5,7 +5,9 @@
 
 #include <concepts>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "shiplap/base/id.h"
 #include "shiplap/base/units.h"
@@ -20,6 +22,13 @@ namespace shiplap::cost {
 template <class T>
 concept Communicable = requires(const T& value, const workload::ModelShape& shape) {
   { value.memory(shape) } -> std::same_as<Bytes>;
+};
+
+// The work of a part of a layer; its name is that of the part in the shape.
+struct PartCost {
+  std::string name;
+  ComputeWork work;
+  friend bool operator==(const PartCost&, const PartCost&) = default;
 };
 
 class RuntimePredictor {
@@ -49,11 +58,21 @@ class RuntimePredictor {
                                                std::int64_t num_shards = 1) const {
     return forward_work(batch_size, on_device, num_shards);
   }
+  // The works of the parts of a layer, in the order of their kernels. `on_device` of `num_shards`
+  // shards of every part but the norms, whose whole weight each rank has. REQUIRES: the shape has
+  // layers of parts.
+  enum class Pass : std::uint8_t { forward, backward_input, backward_weight, backward };
+  [[nodiscard]] std::vector<PartCost> part_works(Pass pass, std::size_t layer,
+                                                 std::int64_t batch_size, std::int64_t on_device,
+                                                 std::int64_t num_shards) const;
+
   // Adam on the shards held: 11 operations per weight, as Calculon counts. Gradient, weight and
   // optimizer state are read, the latter two also written.
-  [[nodiscard]] ComputeWork update_work(std::int64_t on_device, std::int64_t num_shards) const;
+  [[nodiscard]] ComputeWork update_work(std::int64_t on_device, std::int64_t num_shards,
+                                        std::size_t layer = 0) const;
   // Weight and optimizer state are copied from the host.
-  [[nodiscard]] ComputeWork load_work(std::int64_t on_device, std::int64_t num_shards) const;
+  [[nodiscard]] ComputeWork load_work(std::int64_t on_device, std::int64_t num_shards,
+                                      std::size_t layer = 0) const;
 
   [[nodiscard]] Seconds time(const ComputeWork& work) const { return compute_time(system_, work); }
 
@@ -96,6 +115,11 @@ class RuntimePredictor {
   template <Communicable T>
   [[nodiscard]] Seconds get_collective_time(std::string_view name, const T& value) const {
     return get_collective_time(name, value, world());
+  }
+
+  // Of a whole buffer, as in cost_model.h.
+  [[nodiscard]] Seconds get_collective_time(std::string_view name, Bytes whole) const {
+    return collective_time(system_, parse_collective(name), whole, world());
   }
 
   template <Communicable T>

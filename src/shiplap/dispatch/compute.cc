@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/random.h"
 #include "shiplap/dispatch/findings_internal.h"
@@ -23,70 +24,35 @@ Diagnostic about_sequence(std::string_view code, std::size_t rank, std::size_t s
           .what = std::move(what)};
 }
 
-// Makes each sequence a document, so that the general algorithm applies. Padding has no document:
-// it becomes a row without destination.
-struct PaddedRouting {
-  Routing routing;
-  std::vector<std::vector<bool>> padding;  // by rank and sequence
-};
+// The destinations of a sequence, in either form.
+std::span<const std::int32_t> destinations_of(const SequenceDispatch& dispatch, std::size_t rank,
+                                              std::size_t sequence) {
+  return std::span(dispatch.dst_rank[rank]).subspan(sequence, 1);
+}
+std::span<const std::int32_t> destinations_of(const CopyDispatch& dispatch, std::size_t rank,
+                                              std::size_t sequence) {
+  return dispatch.dst_rank[rank][sequence];
+}
 
-PaddedRouting to_padded_routing(const SequenceDispatch& dispatch) {
-  const std::size_t ranks = dispatch.seq_lens.size();
-  std::vector<std::vector<Segment>> home(ranks);
-  std::vector<std::vector<Segment>> attention(ranks);
-  std::vector<std::vector<bool>> padding(ranks);
-  std::int32_t document = 0;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    for (std::size_t s = 0; s < dispatch.seq_lens[rank].size(); ++s) {
-      const std::int32_t to = dispatch.dst_rank[rank][s];
-      padding[rank].push_back(to < 0);
-      if (to < 0) continue;
-      const Segment whole{.document = document++, .length = dispatch.seq_lens[rank][s]};
-      home[rank].push_back(whole);
-      attention[to].push_back(whole);
-    }
+int max_cp_of(const SequenceDispatch&) { return 0; }
+int max_cp_of(const CopyDispatch& dispatch) {
+  std::size_t most = 1;
+  for (const auto& rank : dispatch.dst_rank) {
+    for (const auto& copies : rank) most = std::max(most, copies.size());
   }
-  return {.routing = {.home = Layout(home), .attention = Layout(attention)},
-          .padding = std::move(padding)};
+  return static_cast<int>(most);
 }
 
-// Inserts rows without destination where the padding was.
-Metadata with_padding(const Metadata& metadata, const std::vector<std::vector<bool>>& padding) {
-  Metadata::Builder builder({.world_size = metadata.world_size()});
-  const Copy nowhere;
-  for (int rank = 0; rank < metadata.world_size(); ++rank) {
-    std::uint32_t next = 0;
-    for (const bool is_padding : padding[rank]) {
-      if (is_padding) {
-        builder.add_row(0, {&nowhere, 1});
-      } else {
-        const Metadata::Row row = metadata.row(rank, next++);
-        builder.add_row(row.length, row.copies);
-      }
-    }
-    builder.end_rank();
-  }
-  return builder.take();
+std::uint32_t as_offset(std::uint64_t tokens, std::int32_t rank) {
+  if (tokens <= std::numeric_limits<std::uint32_t>::max())
+    return static_cast<std::uint32_t>(tokens);
+  throw InputError(Diagnostic{.code = "D410",
+                              .where = {.rank = rank},
+                              .what = fmt::format("{} tokens do not fit 32 bits", tokens)});
 }
 
-}  // namespace
-
-MetadataPair compute_metadata(const Routing& routing) { return Router(routing).queries(); }
-
-MetadataPair compute_metadata_kv(const Routing& routing) { return Router(routing).keys(); }
-
-AttentionLayout compute_attention_layout(const Routing& routing) {
-  return Router(routing).attention();
-}
-
-QkvDispatch compute_qkv_dispatch(const Routing& routing) {
-  const Router router(routing);
-  return {.q = router.queries(), .kv = router.keys(), .attention = router.attention()};
-}
-
-// ---- whole sequences
-
-std::vector<Diagnostic> validate(const SequenceDispatch& dispatch) {
+template <class Sequences>
+std::vector<Diagnostic> findings_of(const Sequences& dispatch) {
   Findings found;
   const std::size_t ranks = dispatch.seq_lens.size();
   if (ranks == 0 || dispatch.dst_rank.size() != ranks) {
@@ -97,59 +63,130 @@ std::vector<Diagnostic> validate(const SequenceDispatch& dispatch) {
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const std::vector<std::uint32_t>& lengths = dispatch.seq_lens[rank];
-    const std::vector<std::int32_t>& to = dispatch.dst_rank[rank];
-    if (lengths.size() != to.size()) {
+    if (lengths.size() != dispatch.dst_rank[rank].size()) {
       found.add({.code = "D401",
                  .where = {.rank = static_cast<std::int64_t>(rank)},
                  .what = fmt::format("shape mismatch: {} lengths and {} destinations",
-                                     lengths.size(), to.size())});
+                                     lengths.size(), dispatch.dst_rank[rank].size())});
       continue;
     }
-    for (std::size_t s = 0; s < to.size(); ++s) {
-      if (to[s] == -1 && lengths[s] > 0) {
+    for (std::size_t s = 0; s < lengths.size(); ++s) {
+      throw_if_cancelled();
+      bool goes = false;
+      for (const std::int32_t to : destinations_of(dispatch, rank, s)) {
+        goes = goes || to != -1;
+        if (to >= -1 && to < static_cast<std::int64_t>(ranks)) continue;
+        found.add(about_sequence("D403", rank, s, fmt::format("rank {} does not exist", to)));
+      }
+      if (!goes && lengths[s] > 0) {
         found.add(about_sequence("D402", rank, s,
                                  fmt::format("{} tokens have no destination rank", lengths[s])));
-      } else if (to[s] < -1 || to[s] >= static_cast<std::int64_t>(ranks)) {
-        found.add(about_sequence("D403", rank, s, fmt::format("rank {} does not exist", to[s])));
       }
     }
   }
   return found.take("dispatch");
 }
 
-MetadataPair compute_metadata(const SequenceDispatch& dispatch) {
-  if (std::vector<Diagnostic> found = validate(dispatch); !found.empty()) {
+// Received sequences are ordered by sending rank, then sequence, then copy: a running count per
+// receiver gives all offsets, and the rows that return.
+template <class Sequences>
+MetadataPair pair_of(const Sequences& dispatch, ArrivalMode reverse_arrival) {
+  if (std::vector<Diagnostic> found = findings_of(dispatch); !found.empty()) {
     throw InputError(std::move(found));
   }
-  const PaddedRouting laid = to_padded_routing(dispatch);
-  MetadataPair pair = compute_metadata(laid.routing);
-  const auto has_padding = [](const std::vector<bool>& rank) {
-    return std::ranges::find(rank, true) != rank.end();
+  struct Return {
+    std::uint32_t length = 0;
+    Copy home;
   };
-  if (std::ranges::any_of(laid.padding, has_padding)) {
-    pair.forward = with_padding(pair.forward, laid.padding);
+  const std::size_t ranks = dispatch.seq_lens.size();
+  std::vector<std::vector<Return>> returns(ranks);
+  std::vector<std::uint64_t> received(ranks);
+  Metadata::Builder forward({.world_size = static_cast<int>(ranks), .max_cp = max_cp_of(dispatch)});
+  std::vector<Copy> copies;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::uint64_t begin = 0;
+    for (std::size_t s = 0; s < dispatch.seq_lens[rank].size(); ++s) {
+      throw_if_cancelled();
+      const std::uint32_t length = dispatch.seq_lens[rank][s];
+      const auto home = static_cast<std::int32_t>(rank);
+      copies.clear();
+      for (const std::int32_t to : destinations_of(dispatch, rank, s)) {
+        copies.emplace_back();
+        if (to < 0) continue;
+        copies.back() = {.rank = to, .offset = as_offset(received[to], to)};
+        received[to] += length;
+        (void)as_offset(received[to], to);
+        returns[to].push_back(
+            {.length = length, .home = {.rank = home, .offset = as_offset(begin, home)}});
+      }
+      forward.add_row(length, copies);
+      begin += length;
+    }
+    forward.end_rank();
   }
-  return pair;
+  Metadata::Builder reverse({.world_size = static_cast<int>(ranks), .arrival = reverse_arrival});
+  for (const std::vector<Return>& rank : returns) {
+    for (const Return& row : rank) reverse.add_row(row.length, {&row.home, 1});
+    reverse.end_rank();
+  }
+  return {.forward = forward.take(), .reverse = reverse.take()};
+}
+
+}  // namespace
+
+MetadataPair compute_metadata(const Routing& routing) { return Router(routing).queries(); }
+
+MetadataPair compute_metadata_kv(const Routing& routing, const DispatchOptions& options) {
+  return KeyRouter(Router(routing), options).tables();
+}
+
+AttentionLayout compute_attention_layout(const Routing& routing, const DispatchOptions& options) {
+  return KeyRouter(Router(routing), options).attention();
+}
+
+QkvDispatch compute_qkv_dispatch(const Routing& routing, const DispatchOptions& options) {
+  const Router router(routing);
+  const KeyRouter keys(router, options);
+  return {.q = router.queries(), .kv = keys.tables(), .attention = keys.attention()};
+}
+
+// ---- whole sequences
+
+std::vector<Diagnostic> validate(const SequenceDispatch& dispatch) { return findings_of(dispatch); }
+std::vector<Diagnostic> validate(const CopyDispatch& dispatch) { return findings_of(dispatch); }
+
+MetadataPair compute_metadata(const SequenceDispatch& dispatch) {
+  return pair_of(dispatch, ArrivalMode::placed);
+}
+
+MetadataPair compute_metadata(const CopyDispatch& dispatch) {
+  return pair_of(dispatch, ArrivalMode::summed);
 }
 
 // ---- attention layout
 
-AttentionLayout::AttentionLayout(const std::vector<std::vector<Item>>& by_rank) {
+AttentionLayout::AttentionLayout(const std::vector<std::vector<Item>>& by_rank,
+                                 const DispatchOptions& options)
+    : mask_(options.mask), shares_keys_(options.shares_keys) {
   std::size_t numbers = by_rank.size();
   for (const std::vector<Item>& items : by_rank) numbers += items.size();
   cu_q_.reserve(numbers);
   cu_kv_.reserve(numbers);
+  if (shares_keys_) kv_length_.reserve(numbers);
   first_.reserve(by_rank.size() + 1);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     std::uint64_t q = 0;
     std::uint64_t kv = 0;
     std::uint32_t longest_q = 0;
     std::uint32_t longest_kv = 0;
-    cu_q_.push_back(0);
-    cu_kv_.push_back(0);
     for (const Item& item : by_rank[rank]) {
+      throw_if_cancelled();
+      cu_q_.push_back(static_cast<std::uint32_t>(q));
+      cu_kv_.push_back(shares_keys_ ? item.kv_begin : static_cast<std::uint32_t>(kv));
+      if (shares_keys_) kv_length_.push_back(item.kv_length);
       q += item.q_length;
-      kv += item.kv_length;
+      kv = shares_keys_ ? std::max(kv, std::uint64_t{item.kv_begin} + item.kv_length)
+                        : kv + item.kv_length;
       if (std::max(q, kv) > std::numeric_limits<std::uint32_t>::max()) {
         throw InputError(Diagnostic{.code = "D410",
                                     .where = {.rank = static_cast<std::int64_t>(rank)},
@@ -157,11 +194,12 @@ AttentionLayout::AttentionLayout(const std::vector<std::vector<Item>>& by_rank) 
                                                         "not fit 32 bits",
                                                         std::max(q, kv))});
       }
-      cu_q_.push_back(static_cast<std::uint32_t>(q));
-      cu_kv_.push_back(static_cast<std::uint32_t>(kv));
       longest_q = std::max(longest_q, item.q_length);
       longest_kv = std::max(longest_kv, item.kv_length);
     }
+    cu_q_.push_back(static_cast<std::uint32_t>(q));
+    cu_kv_.push_back(static_cast<std::uint32_t>(kv));
+    if (shares_keys_) kv_length_.push_back(0);
     first_.push_back(static_cast<std::uint32_t>(cu_q_.size()));
     longest_q_.push_back(longest_q);
     longest_kv_.push_back(longest_kv);
@@ -179,8 +217,24 @@ std::span<const std::uint32_t> AttentionLayout::cu_seqlens_q(int rank) const {
 }
 
 std::span<const std::uint32_t> AttentionLayout::cu_seqlens_kv(int rank) const {
+  if (shares_keys_) {
+    throw InputError(Diagnostic{
+        .code = "D416",
+        .what = "items of this attention layout share keys: they have no cumulative lengths",
+        .help = "use the begin and the length of the keys of each item"});
+  }
   const auto r = static_cast<std::size_t>(rank);
   return std::span(cu_kv_).subspan(first_[r], first_[r + 1] - first_[r]);
+}
+
+KeyRange AttentionLayout::keys(int rank, int item) const {
+  const std::size_t i = std::size_t{first_[rank]} + static_cast<std::size_t>(item);
+  const std::uint64_t begin = cu_kv_[i];
+  return {.begin = begin, .end = shares_keys_ ? begin + kv_length_[i] : cu_kv_[i + 1]};
+}
+
+std::uint32_t AttentionLayout::num_kv_tokens(int rank) const {
+  return cu_kv_[first_[static_cast<std::size_t>(rank) + 1] - std::size_t{1}];
 }
 
 std::uint32_t AttentionLayout::max_seqlen_q(int rank) const { return longest_q_[rank]; }
@@ -189,18 +243,18 @@ std::uint32_t AttentionLayout::max_seqlen_kv(int rank) const { return longest_kv
 
 Bytes AttentionLayout::bytes() const {
   const std::size_t numbers = first_.capacity() + cu_q_.capacity() + cu_kv_.capacity() +
-                              longest_q_.capacity() + longest_kv_.capacity();
+                              kv_length_.capacity() + longest_q_.capacity() +
+                              longest_kv_.capacity();
   return {static_cast<std::int64_t>(sizeof(AttentionLayout) + numbers * sizeof(std::uint32_t))};
 }
 
-double causal_pairs(const AttentionLayout& layout, int rank) {
+double attention_pairs(const AttentionLayout& layout, int rank) {
   const std::span<const std::uint32_t> q = layout.cu_seqlens_q(rank);
-  const std::span<const std::uint32_t> kv = layout.cu_seqlens_kv(rank);
   double pairs = 0;
-  for (std::size_t i = 0; i + 1 < q.size(); ++i) {
-    const double queries = q[i + 1] - q[i];
-    const double keys = kv[i + 1] - kv[i];
-    pairs += queries * keys - queries * (queries - 1) / 2;
+  for (int i = 0; i < layout.num_local_seqs(rank); ++i) {
+    const auto item = static_cast<std::size_t>(i);
+    pairs += layout.mask().pairs(
+        {.queries = q[item + 1] - q[item], .keys = layout.keys(rank, i).length()});
   }
   return pairs;
 }
@@ -235,8 +289,8 @@ Routing random_routing(const RandomDispatch& random) {
               assign_randomly(cut_documents(all, cp_degree), random.world_size, degrees.next())};
 }
 
-QkvDispatch create_qkv_dispatch(const RandomDispatch& random) {
-  return compute_qkv_dispatch(random_routing(random));
+QkvDispatch create_qkv_dispatch(const RandomDispatch& random, const DispatchOptions& options) {
+  return compute_qkv_dispatch(random_routing(random), options);
 }
 
 }  // namespace shiplap::dispatch

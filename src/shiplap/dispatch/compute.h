@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shiplap/dispatch/layout.h"
+#include "shiplap/dispatch/mask.h"
 #include "shiplap/dispatch/metadata.h"
 
 namespace shiplap::dispatch {
@@ -20,11 +21,21 @@ struct MetadataPair {
 // per item that it overlaps. Throws InputError with the findings of validate(routing).
 [[nodiscard]] MetadataPair compute_metadata(const Routing& routing);
 
-// Keys and values: item i of a document needs the whole prefix up to its end, contiguously. So a
-// row has a copy for its own item and for every later item of the document. In the reverse
-// direction the gradient of each copy goes home, where they are summed. Rows at home are those of
-// the queries. Also throws D410 if the keys of a rank do not fit 32 bits.
-[[nodiscard]] MetadataPair compute_metadata_kv(const Routing& routing);
+struct DispatchOptions {
+  Mask mask;
+  // Whether items of one document on one rank share their keys: a key that several of them attend
+  // to is then sent to the rank once and held once. Kernels must be able to read overlapping ranges
+  // of keys (AttentionLayout::keys).
+  bool shares_keys = false;
+};
+
+// Keys and values: an item needs a range of its document, contiguously (mask.h); under the causal
+// mask, the whole prefix up to its end. So a row has a copy for every item that attends to it, or
+// for every rank if keys are shared. In the reverse direction the gradient of each copy goes home,
+// where they are summed. Rows at home are those of the queries, split further where a window or a
+// prefix begins or ends. Also throws D410 if the keys of a rank do not fit 32 bits.
+[[nodiscard]] MetadataPair compute_metadata_kv(const Routing& routing,
+                                               const DispatchOptions& options = {});
 
 // The simple case: whole sequences. Sequence s of rank r has length seq_lens[r][s] and goes to rank
 // dst_rank[r][s]; -1 with length 0 is padding. Received sequences are ordered by rank, then s.
@@ -37,6 +48,16 @@ struct SequenceDispatch {
 [[nodiscard]] MetadataPair compute_metadata(const SequenceDispatch& dispatch);
 [[nodiscard]] std::vector<Diagnostic> validate(const SequenceDispatch& dispatch);
 
+// Whole sequences with copies: sequence s of rank r goes to every rank in dst_rank[r][s]; -1 is no
+// copy. Received sequences are ordered by rank, then s, then copy. The reverse table sums the
+// copies at home. Throws the same.
+struct CopyDispatch {
+  std::vector<std::vector<std::uint32_t>> seq_lens;
+  std::vector<std::vector<std::vector<std::int32_t>>> dst_rank;
+};
+[[nodiscard]] MetadataPair compute_metadata(const CopyDispatch& dispatch);
+[[nodiscard]] std::vector<Diagnostic> validate(const CopyDispatch& dispatch);
+
 // The arguments of the attention kernel of each rank (variable-length attention).
 class AttentionLayout {
  public:
@@ -45,29 +66,41 @@ class AttentionLayout {
   struct Item {
     std::uint32_t q_length = 0;
     std::uint32_t kv_length = 0;
+    std::uint32_t kv_begin = 0;  // in the buffer of keys; only if they are shared
   };
-  explicit AttentionLayout(const std::vector<std::vector<Item>>& by_rank);
+  explicit AttentionLayout(const std::vector<std::vector<Item>>& by_rank,
+                           const DispatchOptions& options = {});
 
   [[nodiscard]] int world_size() const { return static_cast<int>(first_.size()) - 1; }
+  [[nodiscard]] const Mask& mask() const { return mask_; }
+  [[nodiscard]] bool shares_keys() const { return shares_keys_; }
   [[nodiscard]] int num_local_seqs(int rank) const;
   // Cumulative lengths: one entry more than items; the first is 0.
   [[nodiscard]] std::span<const std::uint32_t> cu_seqlens_q(int rank) const;
+  // Throws InputError D416 if keys are shared: then ranges overlap, and only keys() has them.
   [[nodiscard]] std::span<const std::uint32_t> cu_seqlens_kv(int rank) const;
+  // The keys of an item in the buffer of its rank, and the length of that buffer.
+  [[nodiscard]] KeyRange keys(int rank, int item) const;
+  [[nodiscard]] std::uint32_t num_kv_tokens(int rank) const;
   [[nodiscard]] std::uint32_t max_seqlen_q(int rank) const;
   [[nodiscard]] std::uint32_t max_seqlen_kv(int rank) const;
   [[nodiscard]] Bytes bytes() const;
   friend bool operator==(const AttentionLayout&, const AttentionLayout&) = default;
 
  private:
-  std::vector<std::uint32_t> first_{0};  // of cu_q_ and cu_kv_, by rank, and the end
+  Mask mask_;
+  bool shares_keys_ = false;
+  std::vector<std::uint32_t> first_{0};  // of the next three, by rank, and the end
   std::vector<std::uint32_t> cu_q_;
-  std::vector<std::uint32_t> cu_kv_;
+  std::vector<std::uint32_t> cu_kv_;      // if shared, where keys begin, and last, where they end
+  std::vector<std::uint32_t> kv_length_;  // only if shared
   std::vector<std::uint32_t> longest_q_;  // by rank
   std::vector<std::uint32_t> longest_kv_;
 };
-[[nodiscard]] AttentionLayout compute_attention_layout(const Routing& routing);
-// The attention work of a rank: the number of (query, key) pairs under the causal mask.
-[[nodiscard]] double causal_pairs(const AttentionLayout& layout, int rank);
+[[nodiscard]] AttentionLayout compute_attention_layout(const Routing& routing,
+                                                       const DispatchOptions& options = {});
+// The attention work of a rank: the number of (query, key) pairs under the mask.
+[[nodiscard]] double attention_pairs(const AttentionLayout& layout, int rank);
 
 // The result of a dispatch: four tables and the attention layout.
 struct QkvDispatch {
@@ -78,7 +111,8 @@ struct QkvDispatch {
 
   [[nodiscard]] int world_size() const { return q.forward.world_size(); }
 };
-[[nodiscard]] QkvDispatch compute_qkv_dispatch(const Routing& routing);
+[[nodiscard]] QkvDispatch compute_qkv_dispatch(const Routing& routing,
+                                               const DispatchOptions& options = {});
 
 // A random dispatch, for tests and first steps: every rank has `num_seqs` documents that sum to
 // `total_seq_len` tokens (gen_seq_lens); each is split into 1 to `max_cp_degree` items on random
@@ -91,6 +125,7 @@ struct RandomDispatch {
   std::uint64_t seed = 0;
 };
 [[nodiscard]] Routing random_routing(const RandomDispatch& random);
-[[nodiscard]] QkvDispatch create_qkv_dispatch(const RandomDispatch& random);
+[[nodiscard]] QkvDispatch create_qkv_dispatch(const RandomDispatch& random,
+                                              const DispatchOptions& options = {});
 
 }  // namespace shiplap::dispatch

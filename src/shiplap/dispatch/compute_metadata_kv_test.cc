@@ -2,6 +2,8 @@
 // word.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "shiplap/dispatch/compute.h"
 #include "shiplap/dispatch/testing_internal.h"
 
@@ -33,18 +35,72 @@ Text received_words(const Routing& routing, const Metadata& forward) {
   return received;
 }
 
-std::size_t max_copies(const Routing& routing) {
+std::size_t max_copies(const Text& keys) {
   std::size_t most = 1;
-  for (const auto& [word, spots] : spots_of(keys_of(routing.attention))) {
-    most = std::max(most, spots.size());
-  }
+  for (const auto& [word, spots] : spots_of(keys)) most = std::max(most, spots.size());
   return most;
 }
 
-void expect_right(const Routing& routing) {
-  const MetadataPair kv = compute_metadata_kv(routing);
-  EXPECT_EQ(received_words(routing, kv.forward), keys_of(routing.attention));
-  EXPECT_EQ(at(kv.forward.max_cp()), max_copies(routing));
+// The buffers of keys if items share them: items of a rank that have a word in common, directly or
+// through others, are merged into the first of them.
+Text shared_keys_of(const Layout& attention, const std::string& mask) {
+  const auto lengths = document_lengths(attention);
+  Text text(at(attention.world_size()));
+  for (int rank = 0; rank < attention.world_size(); ++rank) {
+    std::vector<std::set<Word>> groups;
+    for (const Segment& item : attention.of(rank)) {
+      const auto keys = keys_of(item, mask, lengths.at(item.document));
+      if (!keys.empty()) groups.emplace_back(keys.begin(), keys.end());
+    }
+    for (std::size_t a = 0; a < groups.size();) {
+      bool merged = false;
+      for (std::size_t b = a + 1; b < groups.size() && !merged; ++b) {
+        merged =
+            std::ranges::any_of(groups[b], [&](const Word& w) { return groups[a].contains(w); });
+        if (!merged) continue;
+        groups[a].merge(groups[b]);
+        groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(b));
+      }
+      if (!merged) ++a;
+    }
+    for (const auto& group : groups)
+      text[rank].insert(text[rank].end(), group.begin(), group.end());
+  }
+  return text;
+}
+
+struct Asked {
+  std::string mask = "causal";
+  bool shares_keys = false;
+
+  [[nodiscard]] DispatchOptions options() const {
+    return {.mask = parse_mask(mask), .shares_keys = shares_keys};
+  }
+};
+
+void expect_layout(const Routing& routing, const Asked& asked, const Text& keys) {
+  const AttentionLayout layout = compute_attention_layout(routing, asked.options());
+  const auto lengths = document_lengths(routing.attention);
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    EXPECT_EQ(layout.num_kv_tokens(rank), keys[rank].size());
+    const auto items = routing.attention.of(rank);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      const KeyRange range = layout.keys(rank, static_cast<int>(i));
+      ASSERT_LE(range.end, keys[rank].size());
+      EXPECT_EQ(std::vector<Word>(keys[rank].begin() + static_cast<std::ptrdiff_t>(range.begin),
+                                  keys[rank].begin() + static_cast<std::ptrdiff_t>(range.end)),
+                keys_of(items[i], asked.mask, lengths.at(items[i].document)))
+          << "rank " << rank << ", item " << i;
+    }
+  }
+}
+
+void expect_right(const Routing& routing, const Asked& asked = {}) {
+  const MetadataPair kv = compute_metadata_kv(routing, asked.options());
+  const Text keys = asked.shares_keys ? shared_keys_of(routing.attention, asked.mask)
+                                      : keys_of(routing.attention, asked.mask);
+  EXPECT_EQ(received_words(routing, kv.forward), keys);
+  EXPECT_EQ(at(kv.forward.max_cp()), max_copies(keys));
   EXPECT_EQ(kv.forward.arrival(), ArrivalMode::placed);
   EXPECT_EQ(kv.reverse.arrival(), ArrivalMode::summed);
   EXPECT_EQ(kv.reverse.max_cp(), 0);
@@ -52,15 +108,16 @@ void expect_right(const Routing& routing) {
   // Every copy goes back to where its word lives.
   const auto homes = spots_of(words_of(routing.home));
   const auto back = destinations(kv.reverse);
-  const Text keys = keys_of(routing.attention);
   for (std::size_t rank = 0; rank < keys.size(); ++rank) {
     ASSERT_EQ(back[rank].size(), keys[rank].size());
     for (std::size_t i = 0; i < keys[rank].size(); ++i) {
       ASSERT_EQ(back[rank][i], homes.at(keys[rank][i])) << "rank " << rank << ", key " << i;
     }
   }
-
-  EXPECT_EQ(lengths_of(kv.forward), lengths_of(compute_metadata(routing).forward));
+  if (asked.mask == "causal" || asked.mask == "full") {
+    EXPECT_EQ(lengths_of(kv.forward), lengths_of(compute_metadata(routing).forward));
+  }
+  expect_layout(routing, asked, keys);
 }
 
 // ---- What it DOES
@@ -73,10 +130,47 @@ TEST(ComputeMetadataKv, GivesEveryItemItsDocumentUpToItsEndInOrder) {
   }
 }
 
+TEST(ComputeMetadataKv, GivesEveryItemTheKeysThatItsMaskAsksFor) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    Random random(seed);
+    const Routing routing = any_routing(random);
+    const auto masks = all_masks();
+    expect_right(routing, {.mask = masks[seed % masks.size()]});
+    if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+TEST(ComputeMetadataKv, SharesKeysOfItemsOnOneRankIfAsked) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    Random random(seed);
+    const Routing routing = any_routing(random, {.ranks = 3, .documents = 3, .longest = 12});
+    const auto masks = all_masks();
+    expect_right(routing, {.mask = masks[seed % masks.size()], .shares_keys = true});
+    if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+TEST(ComputeMetadataKv, SendsASharedKeyToARankOnce) {
+  const MetadataPair kv =
+      compute_metadata_kv(routing({{{0, 0, 4}}}, {{{0, 0, 2}, {0, 2, 2}}}), {.shares_keys = true});
+  EXPECT_EQ(rows_of(kv.forward), (Rows{{{2, {{0, 0}}}, {2, {{0, 2}}}}}));
+  EXPECT_EQ(kv.forward.max_cp(), 1);
+}
+
+TEST(ComputeMetadataKv, CutsRowsWhereAWindowBegins) {
+  // Tokens 2 and 3 of the first item are in the window of the second.
+  const MetadataPair kv = compute_metadata_kv(
+      routing({{{0, 0, 6}}, {}}, {{{0, 0, 4}}, {{0, 4, 2}}}), {.mask = Mask::window(3)});
+  EXPECT_EQ(rows_of(kv.forward), (Rows{{{2, {{0, 0}}}, {2, {{0, 2}, {1, 0}}}, {2, {{1, 2}}}}, {}}));
+}
+
 TEST(ComputeMetadataKv, DoesSoForLongDocumentsOverManyRanks) {
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     Random random(seed);
-    expect_right(any_routing(random, {.ranks = 17, .documents = 12, .longest = 61}));
+    const Routing routing = any_routing(random, {.ranks = 17, .documents = 12, .longest = 61});
+    expect_right(routing);
+    expect_right(routing, {.mask = "window:5", .shares_keys = true});
+    expect_right(routing, {.mask = "prefix:9", .shares_keys = seed % 2 == 0});
     if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
   }
 }
@@ -127,7 +221,7 @@ TEST(ComputeMetadataKv, RefusesMoreKeysOnARankThanThirtyTwoBitsCount) {
 
 // ---- What it does NOT do
 
-TEST(ComputeMetadataKv, DoesNotShareKeysOfTwoItemsOnOneRank) {
+TEST(ComputeMetadataKv, DoesNotShareKeysOfTwoItemsOnOneRankUnlessAsked) {
   // A kernel call reads its keys in one run, so the first half is there twice.
   const MetadataPair kv = compute_metadata_kv(routing({{{0, 0, 4}}}, {{{0, 0, 2}, {0, 2, 2}}}));
   EXPECT_EQ(kv.forward.num_total_recv_tokens(0), 6U);

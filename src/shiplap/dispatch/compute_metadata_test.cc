@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "shiplap/dispatch/compute.h"
+#include "shiplap/dispatch/dense.h"
 #include "shiplap/dispatch/testing_internal.h"
+#include "shiplap/dispatch/validate.h"
 
 namespace shiplap::dispatch {
 namespace {
@@ -248,6 +250,85 @@ TEST(ComputeMetadataOfSequences, SaysWhichSequenceOfWhichRankIsWrong) {
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].where.rank, 1);
   EXPECT_EQ(found[0].where.operation, "dst_rank, sequence 1");
+}
+
+// ---- whole sequences with copies
+
+CopyDispatch any_copies(Random& random) {
+  const SequenceDispatch sequences = any_sequences(random);
+  const auto ranks = static_cast<std::int64_t>(sequences.seq_lens.size());
+  CopyDispatch dispatch{.seq_lens = sequences.seq_lens};
+  for (const auto& rank : sequences.dst_rank) {
+    dispatch.dst_rank.emplace_back();
+    for (const std::int32_t first : rank) {
+      auto& copies = dispatch.dst_rank.back().emplace_back(1, first);
+      const std::int64_t more = random.between(0, 3);
+      for (std::int64_t c = 0; c < more; ++c) {
+        copies.push_back(static_cast<std::int32_t>(random.between(-1, ranks)));
+      }
+    }
+  }
+  return dispatch;
+}
+
+TEST(ComputeMetadataOfCopies, PutsThemByRankThenBySequenceThenByCopy) {
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    Random random(seed);
+    const CopyDispatch dispatch = any_copies(random);
+    const MetadataPair pair = compute_metadata(dispatch);
+    // Token by token: every copy takes the next place of its rank, and comes back.
+    std::vector<std::vector<Spot>> arrived(dispatch.seq_lens.size());
+    const auto sent = destinations(pair.forward);
+    for (std::size_t rank = 0; rank < arrived.size(); ++rank) {
+      std::uint64_t begin = 0;
+      for (std::size_t s = 0; s < dispatch.seq_lens[rank].size(); ++s) {
+        const std::uint32_t length = dispatch.seq_lens[rank][s];
+        std::vector<std::vector<Spot>> expected(length);
+        for (const std::int32_t to : dispatch.dst_rank[rank][s]) {
+          for (std::uint32_t k = 0; k < length && to >= 0; ++k) {
+            expected[k].push_back({to, arrived[to].size()});
+            arrived[to].push_back({static_cast<std::int32_t>(rank), begin + k});
+          }
+        }
+        for (std::uint32_t k = 0; k < length; ++k) {
+          ASSERT_EQ(sent[rank][begin + k], expected[k]) << "seed " << seed;
+        }
+        begin += length;
+      }
+    }
+    const auto back = destinations(pair.reverse);
+    for (std::size_t rank = 0; rank < arrived.size(); ++rank) {
+      ASSERT_EQ(back[rank].size(), arrived[rank].size()) << "seed " << seed;
+      for (std::size_t i = 0; i < arrived[rank].size(); ++i) {
+        ASSERT_EQ(back[rank][i], std::vector<Spot>{arrived[rank][i]}) << "seed " << seed;
+      }
+    }
+    ASSERT_EQ(pair.reverse.arrival(), ArrivalMode::summed);
+    ASSERT_TRUE(validate_keys(pair).empty()) << "seed " << seed;
+  }
+}
+
+TEST(ComputeMetadataOfCopies, CompletesTheDescriptionsExample) {
+  const MetadataPair pair = compute_metadata(
+      CopyDispatch{.seq_lens = {{128, 64, 0}, {96, 128, 32}},
+                   .dst_rank = {{{1, 0}, {0, -1}, {-1, -1}}, {{0, 1}, {1, 0}, {0, -1}}}});
+  const DenseMetadata dense = to_dense(pair.forward);
+  EXPECT_EQ(dense.max_cp, 2);
+  EXPECT_EQ(dense.dst_rank, (std::vector<std::int64_t>{1, 0, 0, -1, -1, -1, 0, 1, 1, 0, 0, -1}));
+  EXPECT_EQ(dense.dst_offset,
+            (std::vector<std::int64_t>{0, 0, 128, 0, 0, 0, 192, 128, 224, 288, 416, 0}));
+}
+
+TEST(ComputeMetadataOfCopies, RefusesTokensWithoutACopyAndUnknownRanks) {
+  const auto rejected = [](const CopyDispatch& dispatch) {
+    EXPECT_EQ(codes(validate(dispatch)), thrown_codes([&] { (void)compute_metadata(dispatch); }));
+    return codes(validate(dispatch));
+  };
+  EXPECT_EQ(rejected({.seq_lens = {{1}}, .dst_rank = {{{-1, -1}}}}), Codes{"D402"});
+  EXPECT_EQ(rejected({.seq_lens = {{1}}, .dst_rank = {{{}}}}), Codes{"D402"});
+  EXPECT_EQ(rejected({.seq_lens = {{1}}, .dst_rank = {{{0, 1}}}}), Codes{"D403"});
+  EXPECT_EQ(rejected({.seq_lens = {{1}}, .dst_rank = {{}}}), Codes{"D401"});
+  EXPECT_TRUE(validate(CopyDispatch{.seq_lens = {{0}}, .dst_rank = {{{-1}}}}).empty());
 }
 
 // ---- whole sequences: What it does NOT do

@@ -201,7 +201,7 @@ TEST(CreateQkvDispatch, DoesNotGiveEveryRankAnItem) {
 }
 
 // The pairs of one item, counted one by one: query t of q sees all keys but the q - 1 - t last.
-TEST(CausalPairs, AreThoseThatTheMaskLeaves) {
+TEST(AttentionPairs, AreThoseThatTheMaskLeaves) {
   for (std::uint32_t queries = 0; queries < 6; ++queries) {
     for (std::uint32_t keys = queries; keys < 9; ++keys) {
       int counted = 0;
@@ -209,7 +209,7 @@ TEST(CausalPairs, AreThoseThatTheMaskLeaves) {
         for (std::uint32_t k = 0; k < keys; ++k) counted += k + queries <= keys + t ? 1 : 0;
       }
       const AttentionLayout layout({{{queries, keys}, {1, 1}}});
-      EXPECT_EQ(causal_pairs(layout, 0), counted + 1) << queries << " of " << keys;
+      EXPECT_EQ(attention_pairs(layout, 0), counted + 1) << queries << " of " << keys;
     }
   }
 }

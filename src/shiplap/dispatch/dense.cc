@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/id.h"
 #include "shiplap/dispatch/findings_internal.h"
@@ -46,6 +47,26 @@ std::optional<std::vector<To>> converted(const std::optional<std::vector<std::in
   return converted<To>(*from, field, found);
 }
 
+DenseMetadata widened(const NormalizedMetadata& narrow) {
+  const auto wide = [](const auto& from) {
+    return std::vector<std::int64_t>(from.begin(), from.end());
+  };
+  DenseMetadata dense{.world_size = narrow.world_size,
+                      .max_seqs = narrow.max_seqs,
+                      .max_cp = narrow.max_cp,
+                      .arrival = narrow.arrival,
+                      .dst_rank = wide(narrow.dst_rank),
+                      .dst_offset = wide(narrow.dst_offset),
+                      .seq_len = wide(narrow.seq_len),
+                      .num_recv_tokens = wide(narrow.num_recv_tokens),
+                      .seq_recv_mask = narrow.seq_recv_mask,
+                      .num_seqs = narrow.num_seqs};
+  if (narrow.recv_seq_lens) dense.recv_seq_lens = wide(*narrow.recv_seq_lens);
+  if (narrow.num_total_recv_tokens)
+    dense.num_total_recv_tokens = wide(*narrow.num_total_recv_tokens);
+  return dense;
+}
+
 // ---- from sparse
 
 // Lengths of the pieces that each rank receives, by offset; pieces summed into one place count
@@ -65,8 +86,9 @@ std::vector<std::vector<std::int64_t>> received_lengths(const Metadata& metadata
   return lengths;
 }
 
-std::vector<std::int64_t> padded(const std::vector<std::vector<std::int64_t>>& rows) {
-  std::size_t width = 0;
+// At least `width` columns.
+std::vector<std::int64_t> padded(const std::vector<std::vector<std::int64_t>>& rows,
+                                 std::size_t width) {
   for (const auto& row : rows) width = std::max(width, row.size());
   std::vector<std::int64_t> all(rows.size() * width);
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -83,7 +105,8 @@ std::int64_t dense_elements(const Metadata& metadata) {
   std::vector<std::int64_t> received(at(world));
   for (const Flow& flow : flows(metadata)) received[flow.to] += flow.pieces;
   return rows * (1 + copies * (metadata.max_cp() > 0 ? 3 : 2)) + world * (world + 3) +
-         world * (received.empty() ? 0 : std::ranges::max(received));
+         world * std::max<std::int64_t>(metadata.max_seqs(),
+                                        received.empty() ? 0 : std::ranges::max(received));
 }
 
 void check_size(const Metadata& metadata, std::int64_t max_elements) {
@@ -173,6 +196,7 @@ class DenseCheck {
     const std::int64_t real = dense_.num_seqs ? (*dense_.num_seqs)[rank] : dense_.max_seqs;
     std::int64_t tokens = 0;
     for (std::int64_t i = 0; i < dense_.max_seqs; ++i) {
+      throw_if_cancelled();
       row(rank, i, i < real);
       tokens += std::clamp<std::int64_t>(dense_.seq_len[at(rank) * at(dense_.max_seqs) + at(i)], 0,
                                          std::int64_t{1} << 32);
@@ -383,6 +407,7 @@ DenseMetadata to_dense(const Metadata& metadata, std::int64_t max_elements) {
     const int r = static_cast<int>(rank);
     (*dense.num_seqs)[rank] = metadata.num_seqs(r);
     for (std::uint32_t i = 0; i < metadata.num_seqs(r); ++i) {
+      throw_if_cancelled();
       const Metadata::Row row = metadata.row(r, i);
       dense.seq_len[rank * seqs + i] = row.length;
       for (std::size_t c = 0; c < row.copies.size(); ++c) {
@@ -398,7 +423,7 @@ DenseMetadata to_dense(const Metadata& metadata, std::int64_t max_elements) {
     dense.num_recv_tokens[at(flow.to) * (world + 1) + at(flow.from)] =
         static_cast<std::int64_t>(flow.tokens);
   }
-  dense.recv_seq_lens = padded(received_lengths(metadata));
+  dense.recv_seq_lens = padded(received_lengths(metadata), seqs);
   if (metadata.max_cp() > 0) {
     dense.seq_recv_mask.emplace(dense.dst_rank.size());
     std::ranges::transform(dense.dst_rank, dense.seq_recv_mask->begin(),
@@ -420,6 +445,7 @@ Metadata to_sparse(const DenseMetadata& dense) {
   for (int rank = 0; rank < dense.world_size; ++rank) {
     const std::int64_t rows = real_rows(dense, rank);
     for (std::int64_t i = 0; i < rows; ++i) {
+      throw_if_cancelled();
       const std::size_t row = at(rank) * at(dense.max_seqs) + at(i);
       for (std::size_t c = 0; c < cp; ++c) {
         const std::int64_t to = dense.dst_rank[row * cp + c];
@@ -433,5 +459,8 @@ Metadata to_sparse(const DenseMetadata& dense) {
   }
   return builder.take();
 }
+
+Metadata::Metadata(const DenseMetadata& dense) : Metadata(to_sparse(dense)) {}
+Metadata::Metadata(const NormalizedMetadata& dense) : Metadata(to_sparse(widened(dense))) {}
 
 }  // namespace shiplap::dispatch

@@ -48,8 +48,9 @@ struct BasicDenseMetadata {
   // (world_size, world_size + 1), the last is the total. May be empty in input: then unknown.
   std::vector<CountType> num_recv_tokens;
   std::optional<std::vector<std::uint8_t>> seq_recv_mask;  // (world_size, max_seqs, max_cp)
-  // Lengths of the pieces that each rank receives, by offset, without empty ones; pieces that are
-  // summed into one place count once. (world_size, max pieces of a rank), padded with 0.
+  // Lengths of the rows that each rank receives, as they were sent, by offset, without empty ones;
+  // rows that are summed into one place count once. (world_size, max_seqs), padded with 0; wider if
+  // a rank receives more rows than any rank sends.
   std::optional<std::vector<TokenType>> recv_seq_lens;
   std::optional<std::vector<std::int64_t>> num_seqs;            // (world_size)
   std::optional<std::vector<CountType>> num_total_recv_tokens;  // (world_size)
@@ -60,10 +61,8 @@ struct BasicDenseMetadata {
   [[nodiscard]] Slice get_slice(int rank) const;
 };
 
-// int64 throughout, the default dtype of index tensors.
-using DenseMetadata = BasicDenseMetadata<std::int64_t, std::int64_t, std::int64_t>;
+// DenseMetadata is int64 throughout, the default dtype of index tensors. NormalizedMetadata has
 // int32 ranks, uint32 offsets and lengths, uint64 counts.
-using NormalizedMetadata = BasicDenseMetadata<std::int32_t, std::uint32_t, std::uint64_t>;
 
 // Throws InputError D410 for each field with a value out of range.
 [[nodiscard]] NormalizedMetadata normalize_dtype(const DenseMetadata& dense);
@@ -80,7 +79,7 @@ inline constexpr std::int64_t kMaxDenseElements = std::int64_t{1} << 27;
 [[nodiscard]] std::vector<Diagnostic> validate(const DenseMetadata& dense);
 
 // Throws InputError with the findings of validate(dense). to_dense(to_sparse(d)) has d's rows, and
-// to_sparse(to_dense(m)) == m if all ranks in m exist.
+// to_sparse(to_dense(m)) == m if all ranks in m exist. Metadata(dense) is the same.
 [[nodiscard]] Metadata to_sparse(const DenseMetadata& dense);
 
 }  // namespace shiplap::dispatch

@@ -7,7 +7,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "shiplap/dispatch/indices.h"
+#include "shiplap/dispatch/simulate.h"
 #include "shiplap/dispatch/testing_internal.h"
+#include "shiplap/dispatch/traffic.h"
 
 namespace shiplap::dispatch {
 namespace {
@@ -62,6 +65,37 @@ TEST(ToSparse, ReadsTheDescriptionsExampleOfKeys) {
             (Rows{{{128, {{1, 0}, {0, 0}}}, {64, {{0, 128}}}},
                   {{96, {{0, 192}, {1, 128}}}, {128, {{1, 224}, {0, 288}}}, {32, {{0, 416}}}}}));
   EXPECT_EQ(metadata.max_cp(), 2);
+}
+
+// The value of any function of a table is that of its tensors, of either type.
+TEST(Dense, IsTakenByFunctionsOfTables) {
+  const DenseMetadata dense = keys_of_the_description();
+  const Metadata sparse = to_sparse(dense);
+  EXPECT_EQ(flows(dense), flows(sparse));
+  EXPECT_EQ(flows(normalize_dtype(dense)), flows(sparse));
+  Buffers<std::byte> input{Buffers<std::byte>::value_type(192),
+                           Buffers<std::byte>::value_type(256)};
+  for (std::size_t k = 0; k < 192; ++k) input[0][k] = static_cast<std::byte>(k);
+  Buffers<std::byte> expected{Buffers<std::byte>::value_type(448),
+                              Buffers<std::byte>::value_type(352)};
+  Buffers<std::byte> found = expected;
+  orchestrate_simulate(input, expected, sparse, 1);
+  orchestrate_simulate(input, found, dense, 1);
+  EXPECT_EQ(found, expected);
+  Buffers<float> sums{std::vector<float>(448), std::vector<float>(352)};
+  Buffers<float> dense_sums = sums;
+  const Buffers<float> ones{std::vector<float>(192, 1), std::vector<float>(256, 1)};
+  sum_simulate(ones, sums, sparse, 1);
+  sum_simulate(ones, dense_sums, normalize_dtype(dense), 1);
+  EXPECT_EQ(dense_sums, sums);
+  EXPECT_EQ(exchange_indices(dense, 1), exchange_indices(sparse, 1));
+}
+
+TEST(Dense, ThatContradictsItselfIsRefusedByFunctionsOfTables) {
+  DenseMetadata wrong = queries_of_the_description();
+  wrong.dst_rank[0] = 2;
+  EXPECT_EQ(thrown_codes([&] { (void)flows(wrong); }), Codes{"D403"});
+  EXPECT_EQ(thrown_codes([&] { (void)exchange_indices(wrong, 0); }), Codes{"D403"});
 }
 
 TEST(ToDense, GivesTheDescriptionsTensorsBack) {
@@ -157,10 +191,18 @@ TEST(ToSparse, FindsTheRowsItselfWithoutNumSeqs) {
 // What lies between two places where a row begins or ends is a piece; of gradients, once.
 TEST(Dense, ListsReceivedLengthsByPlace) {
   const Metadata placed = build({{{3, {{0, 4}}}, {0, {{0, 2}}}, {4, {{0, 0}}}}, {{2, {{1, 0}}}}});
-  EXPECT_EQ(to_dense(placed).recv_seq_lens, (Numbers{4, 3, 2, 0}));
+  EXPECT_EQ(to_dense(placed).recv_seq_lens, (Numbers{4, 3, 0, 2, 0, 0}));
   const Metadata summed =
       build({{{3, {{0, 0}}}, {2, {{0, 3}}}}, {{3, {{0, 0}}}}}, 0, ArrivalMode::summed);
   EXPECT_EQ(to_dense(summed).recv_seq_lens, (Numbers{3, 2, 0, 0}));
+}
+
+TEST(Dense, ListsReceivedLengthsInAsManyColumnsAsRows) {
+  const Metadata metadata = build({{{3, {{1, 0}}}, {2, {{1, 3}}}, {4, {{0, 0}}}}, {}});
+  EXPECT_EQ(to_dense(metadata).recv_seq_lens, (Numbers{4, 0, 0, 3, 2, 0}));
+  // Rank 0 receives more rows than any rank sends.
+  const Metadata wide = build({{{3, {{0, 0}}}}, {{2, {{0, 3}}}}});
+  EXPECT_EQ(to_dense(wide).recv_seq_lens, (Numbers{3, 2, 0, 0}));
 }
 
 TEST(GetSlice, GivesTheRowsOfOneRankWithoutPadding) {

@@ -64,15 +64,38 @@ Json fields_of(const Metadata& metadata) {
   return json;
 }
 
-Json lengths_by_rank(const AttentionLayout& layout,
-                     std::span<const std::uint32_t> (AttentionLayout::*of)(int) const) {
+// One array per rank: of(rank) gives its numbers.
+template <class Of>
+Json numbers_by_rank(const AttentionLayout& layout, const Of& of) {
   Json::Array ranks;
   for (int rank = 0; rank < layout.world_size(); ++rank) {
-    Json::Array ends;
-    for (const std::uint32_t end : (layout.*of)(rank)) ends.emplace_back(std::int64_t{end});
-    ranks.emplace_back(std::move(ends));
+    Json::Array numbers;
+    for (const auto number : of(rank)) numbers.emplace_back(static_cast<std::int64_t>(number));
+    ranks.emplace_back(std::move(numbers));
   }
   return ranks;
+}
+
+Json attention_json(const AttentionLayout& layout) {
+  Json json = Json::object();
+  if (!layout.mask().is_causal()) json.set("mask", to_string(layout.mask()));
+  json.set("cu_seqlens_q",
+           numbers_by_rank(layout, [&](int rank) { return layout.cu_seqlens_q(rank); }));
+  if (!layout.shares_keys()) {
+    return json.set("cu_seqlens_kv",
+                    numbers_by_rank(layout, [&](int rank) { return layout.cu_seqlens_kv(rank); }));
+  }
+  const auto keys = [&](const auto& number) {
+    return numbers_by_rank(layout, [&](int rank) {
+      std::vector<std::uint64_t> numbers;
+      for (int i = 0; i < layout.num_local_seqs(rank); ++i) {
+        numbers.push_back(number(layout.keys(rank, i)));
+      }
+      return numbers;
+    });
+  };
+  json.set("kv_begin", keys([](const KeyRange& range) { return range.begin; }));
+  return json.set("kv_length", keys([](const KeyRange& range) { return range.length(); }));
 }
 
 // ---- reading
@@ -328,37 +351,110 @@ std::vector<std::vector<std::int64_t>> ragged(const NamedJson& named) {
   return rows;
 }
 
-AttentionLayout read_attention(const NamedJson& named) {
-  check_fields(named, {"cu_seqlens_q", "cu_seqlens_kv"});
-  std::array<std::vector<std::vector<std::int64_t>>, 2> ends;
-  for (std::size_t k = 0; k < 2; ++k) {
-    const char* const key = k == 0 ? "cu_seqlens_q" : "cu_seqlens_kv";
-    const Json* const found = named.json.find(key);
-    if (found == nullptr) throw_invalid_field(named, "D413", fmt::format("`{}` is missing", key));
-    ends[k] = ragged({.json = *found, .name = named.name + " " + key, .file = named.file});
+class AttentionReader {
+ public:
+  explicit AttentionReader(const NamedJson& named) : named_(named) {
+    check_fields(named, {"mask", "cu_seqlens_q", "cu_seqlens_kv", "kv_begin", "kv_length"});
   }
-  if (ends[0].size() != ends[1].size())
-    throw_invalid_field(named, "D401", "rank count mismatch between q and kv");
-  std::vector<std::vector<AttentionLayout::Item>> by_rank(ends[0].size());
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const auto& q = ends[0][rank];
-    const auto& kv = ends[1][rank];
-    const bool sound = !q.empty() && q.size() == kv.size() && q[0] == 0 && kv[0] == 0 &&
-                       std::ranges::is_sorted(q) && std::ranges::is_sorted(kv) &&
-                       std::in_range<std::uint32_t>(q.back()) &&
-                       std::in_range<std::uint32_t>(kv.back());
-    if (!sound) {
-      throw_invalid_field(
-          named, "D401",
-          fmt::format("the cumulative lengths of rank {} must start at 0 and not decrease", rank));
+
+  AttentionLayout read() {
+    DispatchOptions options{.mask = mask(), .shares_keys = named_.json.find("kv_begin") != nullptr};
+    const Ragged q = numbers("cu_seqlens_q");
+    for (std::size_t rank = 0; rank < q.size(); ++rank) check_cumulative(q[rank], rank);
+    std::vector<std::vector<AttentionLayout::Item>> by_rank(q.size());
+    for (std::size_t rank = 0; rank < q.size(); ++rank) {
+      for (std::size_t i = 0; i + 1 < q[rank].size(); ++i) {
+        by_rank[rank].push_back({.q_length = as_uint32(q[rank][i + 1] - q[rank][i])});
+      }
     }
-    for (std::size_t i = 0; i + 1 < q.size(); ++i) {
-      by_rank[rank].push_back({.q_length = static_cast<std::uint32_t>(q[i + 1] - q[i]),
-                               .kv_length = static_cast<std::uint32_t>(kv[i + 1] - kv[i])});
+    if (options.shares_keys) {
+      add_shared_keys(by_rank);
+    } else {
+      add_keys(by_rank);
+    }
+    return AttentionLayout(by_rank, options);
+  }
+
+ private:
+  using Ragged = std::vector<std::vector<std::int64_t>>;
+  using Items = std::vector<std::vector<AttentionLayout::Item>>;
+
+  [[nodiscard]] Mask mask() const {
+    const Json* const found = named_.json.find("mask");
+    if (found == nullptr) return {};
+    if (!found->is_string()) throw_invalid_field(named_, "D413", "`mask` must be a string");
+    try {
+      return parse_mask(found->as_string());
+    } catch (const InputError& error) {
+      const Diagnostic& one = error.diagnostics().front();
+      throw_invalid_field(named_, "D413", one.what, one.help);
     }
   }
-  return AttentionLayout(by_rank);
-}
+  [[nodiscard]] Ragged numbers(const char* key) const {
+    const Json* const found = named_.json.find(key);
+    if (found == nullptr) throw_invalid_field(named_, "D413", fmt::format("`{}` is missing", key));
+    return ragged({.json = *found, .name = named_.name + " " + key, .file = named_.file});
+  }
+  static std::uint32_t as_uint32(std::int64_t number) { return static_cast<std::uint32_t>(number); }
+
+  void check_ranks(const Ragged& kv, const Items& by_rank) const {
+    if (kv.size() != by_rank.size()) {
+      throw_invalid_field(named_, "D401", "rank count mismatch between q and kv");
+    }
+  }
+  void check_cumulative(const std::vector<std::int64_t>& ends, std::size_t rank) const {
+    if (!ends.empty() && ends[0] == 0 && std::ranges::is_sorted(ends) &&
+        std::in_range<std::uint32_t>(ends.back())) {
+      return;
+    }
+    throw_invalid_field(
+        named_, "D401",
+        fmt::format("the cumulative lengths of rank {} must start at 0 and not decrease", rank));
+  }
+
+  void add_keys(Items& by_rank) const {
+    const Ragged kv = numbers("cu_seqlens_kv");
+    check_ranks(kv, by_rank);
+    for (std::size_t rank = 0; rank < kv.size(); ++rank) {
+      check_cumulative(kv[rank], rank);
+      if (kv[rank].size() != by_rank[rank].size() + 1) {
+        throw_invalid_field(named_, "D401",
+                            fmt::format("rank {} has {} items in q and {} in kv", rank,
+                                        by_rank[rank].size(), kv[rank].size() - 1));
+      }
+      for (std::size_t i = 0; i + 1 < kv[rank].size(); ++i) {
+        by_rank[rank][i].kv_length = as_uint32(kv[rank][i + 1] - kv[rank][i]);
+      }
+    }
+  }
+
+  void add_shared_keys(Items& by_rank) const {
+    const Ragged begins = numbers("kv_begin");
+    const Ragged lengths = numbers("kv_length");
+    check_ranks(begins, by_rank);
+    check_ranks(lengths, by_rank);
+    for (std::size_t rank = 0; rank < begins.size(); ++rank) {
+      const std::size_t items = by_rank[rank].size();
+      if (begins[rank].size() != items || lengths[rank].size() != items) {
+        throw_invalid_field(named_, "D401",
+                            fmt::format("rank {} has {} items, {} kv_begin and {} kv_length", rank,
+                                        items, begins[rank].size(), lengths[rank].size()));
+      }
+      for (std::size_t i = 0; i < items; ++i) {
+        if (!std::in_range<std::uint32_t>(begins[rank][i]) ||
+            !std::in_range<std::uint32_t>(lengths[rank][i])) {
+          throw_invalid_field(
+              named_, "D410",
+              fmt::format("the keys of item {} of rank {} do not fit 32 bits", i, rank));
+        }
+        by_rank[rank][i].kv_begin = as_uint32(begins[rank][i]);
+        by_rank[rank][i].kv_length = as_uint32(lengths[rank][i]);
+      }
+    }
+  }
+
+  const NamedJson& named_;
+};
 
 }  // namespace
 
@@ -375,13 +471,7 @@ Json to_json(const QkvDispatch& dispatch) {
   json.set("q_reverse", fields_of(dispatch.q.reverse));
   json.set("kv_forward", fields_of(dispatch.kv.forward));
   json.set("kv_reverse", fields_of(dispatch.kv.reverse));
-  Json attention = Json::object();
-  attention.set("cu_seqlens_q",
-                lengths_by_rank(dispatch.attention, &AttentionLayout::cu_seqlens_q));
-  attention.set("cu_seqlens_kv",
-                lengths_by_rank(dispatch.attention, &AttentionLayout::cu_seqlens_kv));
-  json.set("attention", std::move(attention));
-  return json;
+  return json.set("attention", attention_json(dispatch.attention));
 }
 
 Json to_json(const QkvDispatch& dispatch, const TokenBytes& token_bytes) {
@@ -425,7 +515,8 @@ DispatchFile read_dispatch(std::string_view text, std::string_view file) {
         "kv_reverse");
   }
   if (const Json* const attention = is_single ? nullptr : json.find("attention")) {
-    result.attention = read_attention({.json = *attention, .name = "attention", .file = file});
+    const NamedJson named{.json = *attention, .name = "attention", .file = file};
+    result.attention = AttentionReader(named).read();
   }
   if (const Json* const sizes = json.find("buffer_tokens")) {
     if (!is_single && json.find("q_forward") == nullptr) {

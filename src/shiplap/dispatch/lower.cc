@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/plan/builder.h"
 
@@ -17,6 +18,7 @@ plan::ExchangeTable table_of(std::string name, const Metadata& metadata) {
   std::vector<plan::TableRow> receives;
   for (int from = 0; from < metadata.world_size(); ++from) {
     for (std::uint32_t i = 0; i < metadata.num_seqs(from); ++i) {
+      throw_if_cancelled();
       const Metadata::Row row = metadata.row(from, i);
       if (row.length == 0) continue;
       for (const Copy& copy : row.copies) {
@@ -33,29 +35,35 @@ plan::ExchangeTable table_of(std::string name, const Metadata& metadata) {
 // The lists of the program, by name. Tokens are numbered across documents.
 class Lists {
  public:
-  explicit Lists(const Routing& routing) {
+  Lists(const Routing& routing, const AttentionLayout& attention) : mask_(attention.mask()) {
     for (const Segment& segment : routing.home.all()) {
-      std::uint64_t& end = bases_[segment.document];
-      end = std::max(end, segment.end());
+      std::uint64_t& length = lengths_[segment.document];
+      length = std::max(length, segment.end());
     }
-    std::uint64_t base = 0;
-    for (auto& [document, length] : bases_) base += std::exchange(length, base);
-    tokens_ = base;
+    for (const auto& [document, length] : lengths_) {
+      bases_[document] = tokens_;
+      tokens_ += length;
+    }
     add_home(routing.home);
-    add_items(routing.attention);
+    add_items(routing.attention, attention);
   }
 
   [[nodiscard]] std::uint64_t tokens() const { return tokens_; }
-  void add_documents() {
-    auto& doc = lists_["doc"];
-    std::int64_t number = -1;
-    auto next = bases_.begin();
-    for (std::uint64_t token = 0; token < tokens_; ++token) {
-      while (next != bases_.end() && next->second <= token) {
-        ++next;
-        ++number;
+  // What the mask asks of each token: its document, or its first and its last key.
+  void add_mask() {
+    std::uint64_t number = 0;
+    for (const auto& [document, length] : lengths_) {
+      for (std::uint64_t position = 0; position < length; ++position) {
+        if (mask_.is_causal()) {
+          add("doc", number);
+          continue;
+        }
+        const KeyRange keys =
+            mask_.keys_of({.begin = static_cast<std::uint32_t>(position), .length = 1}, length);
+        add("first_key", bases_[document] + keys.begin);
+        add("last_key", bases_[document] + keys.end - 1);
       }
-      doc.push_back(number);
+      ++number;
     }
   }
   [[nodiscard]] const std::map<std::string, std::vector<std::int64_t>>& all() const {
@@ -83,29 +91,32 @@ class Lists {
     }
   }
 
-  void add_items(const Layout& attention) {
+  void add_items(const Layout& items, const AttentionLayout& attention) {
     add("items", 0);
-    for (int rank = 0; rank < attention.world_size(); ++rank) {
+    for (int rank = 0; rank < items.world_size(); ++rank) {
       std::uint64_t q_row = 0;
-      std::uint64_t kv_row = 0;
-      for (const Segment& item : attention.of(rank)) {
+      int number = -1;
+      for (const Segment& item : items.of(rank)) {
+        ++number;
         if (item.length == 0) continue;
+        const KeyRange keys = mask_.keys_of(item, lengths_[item.document]);
         add("q0", bases_[item.document] + item.begin);
         add("qn", item.length);
         add("qrow", q_row);
-        add("k0", bases_[item.document]);
-        add("kn", item.end());
-        add("krow", kv_row);
+        add("k0", bases_[item.document] + keys.begin);
+        add("kn", keys.length());
+        add("krow", attention.keys(rank, number).begin);
         q_row += item.length;
-        kv_row += item.end();
       }
       add("items", lists_["q0"].size());
       add("q_rows", std::max<std::uint64_t>(q_row, 1));
-      add("kv_rows", std::max<std::uint64_t>(kv_row, 1));
+      add("kv_rows", std::max<std::uint32_t>(attention.num_kv_tokens(rank), 1));
     }
   }
 
-  std::map<std::int32_t, std::uint64_t> bases_;  // of each document
+  Mask mask_;
+  std::map<std::int32_t, std::uint64_t> lengths_;  // of each document
+  std::map<std::int32_t, std::uint64_t> bases_;    // its first token
   std::uint64_t tokens_ = 0;
   std::map<std::string, std::vector<std::int64_t>> lists_;
 };
@@ -186,14 +197,21 @@ class ProgramBuilder {
       compute("zero", {writes(rows(home.dkv, piece), part(key_value_grad, key_, piece).zero())});
     });
     exchange({.from = home.d_o, .to = there.d_o, .table = q_table_});
+    const bool shares_keys = dispatch.attention.shares_keys();
+    if (shares_keys) {
+      each_item([&](const TokenRows&, const TokenRows& keys) {
+        compute("zero", {writes(rows(there.dkv, keys), part(key_value_grad, key_, keys).zero())});
+      });
+    }
     each_item([&](const TokenRows& queries, const TokenRows& keys) {
-      compute(
-          "attention_backward",
-          {reads(rows(there.q, queries), part(query, tok_, queries)),
-           reads(rows(there.kv, keys), part(key_value, key_, keys)),
-           reads(rows(there.d_o, queries), part(output_grad, tok_, queries)),
-           writes(rows(there.dq, queries), part(part(query_grad, tok_, queries), key_, keys)),
-           writes(rows(there.dkv, keys), part(part(key_value_grad, key_, keys), tok_, queries))});
+      const plan::Region grad = rows(there.dkv, keys);
+      const TensorRef terms = part(part(key_value_grad, key_, keys), tok_, queries);
+      compute("attention_backward",
+              {reads(rows(there.q, queries), part(query, tok_, queries)),
+               reads(rows(there.kv, keys), part(key_value, key_, keys)),
+               reads(rows(there.d_o, queries), part(output_grad, tok_, queries)),
+               writes(rows(there.dq, queries), part(part(query_grad, tok_, queries), key_, keys)),
+               shares_keys ? adds(grad, terms) : writes(grad, terms)});
     });
     exchange({.from = there.dq, .to = home.dq, .table = q_table_, .reversed = true});
     exchange(
@@ -220,18 +238,22 @@ class ProgramBuilder {
   TensorRef tensor(const char* name, const char* kind, const plan::Dimension& part) {
     return b_.tensor({.name = name, .kind = kind, .part = {part}});
   }
-  // Causal mask: a token attends to the tokens of its document up to itself.
+  // Causal: a token attends to the tokens of its document up to itself. Other masks are lists of
+  // the first and the last key of each token.
   TensorRef masked(const char* name, const char* kind, const plan::Dimension& part,
                    const plan::Dimension& sum) {
-    const plan::ListId doc = lists_.at("doc").id;
     const plan::DimensionId tok(part == tok_ ? 0 : 1);
     const plan::DimensionId key(part == tok_ ? 1 : 0);
-    return b_.tensor({.name = name,
-                      .kind = kind,
-                      .part = {part},
-                      .sum = {sum},
-                      .mask = {{{{}, key}, plan::Comparator::less_equal, {{}, tok}},
-                               {{doc, key}, plan::Comparator::equal, {doc, tok}}}});
+    plan::Tensor tensor{.name = name, .kind = kind, .part = {part}, .sum = {sum}};
+    if (lists_.contains("doc")) {
+      const plan::ListId doc = lists_.at("doc").id;
+      tensor.mask = {{{{}, key}, plan::Comparator::less_equal, {{}, tok}},
+                     {{doc, key}, plan::Comparator::equal, {doc, tok}}};
+    } else {
+      tensor.mask = {{{lists_.at("first_key").id, tok}, plan::Comparator::less_equal, {{}, key}},
+                     {{{}, key}, plan::Comparator::less_equal, {lists_.at("last_key").id, tok}}};
+    }
+    return b_.tensor(std::move(tensor));
   }
 
   void begin(const QkvDispatch& dispatch) {
@@ -302,12 +324,12 @@ plan::Plan lower(const Routing& routing, const QkvDispatch& dispatch, const Lowe
   if (std::vector<Diagnostic> found = validate(routing); !found.empty()) {
     throw InputError(std::move(found));
   }
-  Lists lists(routing);
+  Lists lists(routing, dispatch.attention);
   if (lists.tokens() == 0) {
     throw InputError(Diagnostic{.code = "D400", .what = "a dispatch without tokens has no plan"});
   }
   const bool attends = lists.tokens() <= kMaxAttendedTokens;
-  if (attends) lists.add_documents();
+  if (attends) lists.add_mask();
   ProgramBuilder program(lists, routing.home.world_size(), options);
   return attends ? std::move(program).step(dispatch) : std::move(program).moves(dispatch);
 }

@@ -1,5 +1,6 @@
 #include "shiplap/dispatch/lower.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -177,6 +178,20 @@ TEST(Lower, RefusesADispatchWithoutTokens) {
   const Routing routing = packed({0, 0}, 2, 1);
   EXPECT_EQ(thrown_codes([&] { (void)lower(routing, compute_qkv_dispatch(routing)); }),
             std::set<std::string>{"D400"});
+}
+
+// Other masks are lists of the first and the last key of each token.
+TEST(Lower, WritesAMaskAsListsOfItsKeys) {
+  const Routing routing{.home = Layout({{{0, 0, 4}}, {}}),
+                        .attention = Layout({{{0, 0, 2}}, {{0, 2, 2}}})};
+  const auto text = [&](const Mask& mask) {
+    return plan::to_text(lower(routing, compute_qkv_dispatch(routing, {.mask = mask})));
+  };
+  EXPECT_THAT(text(Mask::window(2)), testing::HasSubstr("list first_key = 0 0 1 2\n"));
+  EXPECT_THAT(text(Mask::window(2)), testing::HasSubstr("list last_key = 0 1 2 3\n"));
+  EXPECT_THAT(text(Mask::full()), testing::HasSubstr("list last_key = 3 3 3 3\n"));
+  EXPECT_THAT(text(Mask::prefix(3)), testing::HasSubstr("list last_key = 2 2 2 3\n"));
+  EXPECT_THAT(text(Mask::causal()), testing::HasSubstr("list doc = 0 0 0 0\n"));
 }
 
 }  // namespace

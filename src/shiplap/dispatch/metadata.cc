@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 
 namespace shiplap::dispatch {
@@ -57,6 +58,7 @@ std::vector<std::uint64_t> Metadata::num_recv_tokens(int rank) const {
   std::vector<std::uint64_t> tokens(at(world_size()) + 1);
   for (int from = 0; from < world_size(); ++from) {
     for (std::uint32_t i = 0; i < num_seqs(from); ++i) {
+      throw_if_cancelled();
       const Row one = row(from, i);
       for (const Copy& copy : one.copies) {
         if (copy.rank == rank) tokens[from] += one.length;

@@ -39,6 +39,12 @@ enum class ArrivalMode : std::uint8_t {
   return {static_cast<std::int64_t>(tokens) * row_bytes};
 }
 
+// Padded tensors, dense.h.
+template <class RankType, class TokenType, class CountType>
+struct BasicDenseMetadata;
+using DenseMetadata = BasicDenseMetadata<std::int64_t, std::int64_t, std::int64_t>;
+using NormalizedMetadata = BasicDenseMetadata<std::int32_t, std::uint32_t, std::uint64_t>;
+
 class Metadata {
  public:
   struct Row {
@@ -49,6 +55,10 @@ class Metadata {
   class Builder;
 
   Metadata() = default;  // of no ranks
+  // Implicit, so that every function that takes a table also takes padded tensors. Throws
+  // InputError with the findings of validate(dense).
+  Metadata(const DenseMetadata& dense);       // NOLINT(google-explicit-constructor)
+  Metadata(const NormalizedMetadata& dense);  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] int world_size() const { return static_cast<int>(first_row_.size()) - 1; }
   // 0: every row has exactly one copy (2-D). Otherwise the maximum number of copies (3-D).

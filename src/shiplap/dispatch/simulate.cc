@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 
 namespace shiplap::dispatch {
@@ -12,6 +13,7 @@ template <class Act>
 void for_each_copy(const Metadata& metadata, const Act& act) {
   for (int rank = 0; rank < metadata.world_size(); ++rank) {
     for (std::uint32_t i = 0; i < metadata.num_seqs(rank); ++i) {
+      throw_if_cancelled();
       const Metadata::Row row = metadata.row(rank, i);
       for (const Copy& copy : row.copies) {
         if (copy.rank >= 0) act(static_cast<std::size_t>(rank), row, copy);

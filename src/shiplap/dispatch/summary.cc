@@ -29,7 +29,7 @@ void add_pairs(Summary& summary) {
 
 void add_work(Summary& summary, const AttentionLayout& attention) {
   for (int rank = 0; rank < summary.ranks; ++rank) {
-    summary.work.push_back(causal_pairs(attention, rank));
+    summary.work.push_back(attention_pairs(attention, rank));
     summary.items += attention.num_local_seqs(rank);
   }
   const double sum = std::accumulate(summary.work.begin(), summary.work.end(), 0.0);
@@ -65,6 +65,7 @@ Summary summarize(const QkvDispatch& dispatch, const RowSizes& sizes) {
   for (int rank = 0; rank < summary.ranks; ++rank) {
     summary.tokens += dispatch.q.forward.num_send_tokens(rank);
   }
+  summary.mask = dispatch.attention.mask();
   add_pairs(summary);
   add_work(summary, dispatch.attention);
   return summary;

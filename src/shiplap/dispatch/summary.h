@@ -46,7 +46,8 @@ struct Summary {
   std::int64_t items = 0;
   std::array<ExchangeSummary, 4> exchanges;  // Q forward, Q reverse, KV forward, KV grad reverse
   std::vector<RankPair> pairs;               // largest first, then by rank
-  std::vector<double> work;                  // causal pairs of attention, by rank
+  Mask mask;
+  std::vector<double> work;  // pairs of attention, by rank
   double mean_work = 0;
   int busiest = 0;       // the rank with the most work
   double imbalance = 1;  // its work over the mean

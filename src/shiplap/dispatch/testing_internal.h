@@ -167,19 +167,60 @@ inline Text words_of(const Layout& layout) {
   return text;
 }
 
-// What an item must see: its document from the first token to its own last.
-inline std::vector<Word> keys_of(const Segment& item) {
+// ---- masks, asked for every pair of a query and a key
+
+inline std::vector<std::string> all_masks() {
+  return {"causal",   "full",     "window:1", "window:2", "window:3",
+          "window:5", "prefix:1", "prefix:2", "prefix:4", "prefix:9"};
+}
+
+struct QueryAndKey {
+  std::uint32_t query = 0;
+  std::uint32_t key = 0;
+  std::uint32_t length = 0;  // of the document
+};
+inline bool attends(const std::string& mask, const QueryAndKey& pair) {
+  if (pair.key >= pair.length) return false;
+  if (mask == "full") return true;
+  const auto number = static_cast<std::uint32_t>(std::stoul("0" + mask.substr(mask.find(':') + 1)));
+  if (mask.starts_with("prefix:") && pair.key < number) return true;
+  if (pair.key > pair.query) return false;
+  return !mask.starts_with("window:") || pair.query - pair.key < number;
+}
+
+// What an item must see: every key that one of its queries attends to, in order.
+inline std::vector<Word> keys_of(const Segment& item, const std::string& mask = "causal",
+                                 std::uint32_t length = kMax32) {
   std::vector<Word> keys;
-  if (item.length == 0) return keys;
-  for (std::uint32_t i = 0; i < item.begin + item.length; ++i) keys.push_back({item.document, i});
+  const std::uint32_t end = length == kMax32 ? item.begin + item.length : length;
+  for (std::uint32_t key = 0; key < end; ++key) {
+    for (std::uint32_t i = 0; i < item.length; ++i) {
+      if (!attends(mask, {.query = item.begin + i, .key = key, .length = length})) continue;
+      keys.push_back({item.document, key});
+      break;
+    }
+  }
   return keys;
 }
 
-inline Text keys_of(const Layout& attention) {
+// The length of each document.
+inline std::map<std::int32_t, std::uint32_t> document_lengths(const Layout& layout) {
+  std::map<std::int32_t, std::uint32_t> lengths;
+  for (const Segment& segment : layout.all()) {
+    std::uint32_t& length = lengths[segment.document];
+    length = std::max(length, segment.begin + segment.length);
+  }
+  return lengths;
+}
+
+inline Text keys_of(const Layout& attention, const std::string& mask = "causal") {
+  const auto lengths = document_lengths(attention);
   Text text(at(attention.world_size()));
   for (int rank = 0; rank < attention.world_size(); ++rank) {
     for (const Segment& item : attention.of(rank)) {
-      for (const Word& word : keys_of(item)) text[rank].push_back(word);
+      for (const Word& word : keys_of(item, mask, lengths.at(item.document))) {
+        text[rank].push_back(word);
+      }
     }
   }
   return text;

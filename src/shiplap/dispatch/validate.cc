@@ -14,6 +14,7 @@
 #include <optional>
 #include <string_view>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/id.h"
 #include "shiplap/dispatch/causality_internal.h"
 #include "shiplap/dispatch/findings_internal.h"
@@ -44,7 +45,10 @@ class TableCheck {
       return found_.take(options_.table);
     }
     for (int rank = 0; rank < metadata_.world_size(); ++rank) {
-      for (std::uint32_t i = 0; i < metadata_.num_seqs(rank); ++i) row(rank, i);
+      for (std::uint32_t i = 0; i < metadata_.num_seqs(rank); ++i) {
+        throw_if_cancelled();
+        row(rank, i);
+      }
     }
     if (metadata_.arrival() == ArrivalMode::placed) {
       const ReceivedPieces arrivals(metadata_);
@@ -103,6 +107,7 @@ class TableCheck {
   void overlaps(int rank, std::span<const ReceivedPiece> pieces) {
     const ReceivedPiece* last = nullptr;  // the one that reaches furthest
     for (const ReceivedPiece& piece : pieces) {
+      throw_if_cancelled();
       if (last != nullptr && piece.offset < last->end()) {
         add("D405", where(piece.from, "dst_offset", piece.row),
             fmt::format("tokens {} to {} of rank {} overlap with sequence {} of rank {}",
@@ -206,6 +211,7 @@ class PairCheck {
     if (pair_.reverse.arrival() == ArrivalMode::summed) return;
     for (int rank = 0; rank < pair_.forward.world_size(); ++rank) {
       for (std::uint32_t i = 0; i < pair_.forward.num_seqs(rank); ++i) {
+        throw_if_cancelled();
         const Metadata::Row row = pair_.forward.row(rank, i);
         const auto real = real_copies(row);
         if (row.length == 0 || real < 2) continue;
@@ -233,6 +239,7 @@ class PairCheck {
   void single_copies() {
     for (int rank = 0; rank < pair_.forward.world_size(); ++rank) {
       for (std::uint32_t i = 0; i < pair_.forward.num_seqs(rank); ++i) {
+        throw_if_cancelled();
         const Metadata::Row row = pair_.forward.row(rank, i);
         if (row.length == 0 || real_copies(row) < 2) continue;
         found_.add({.code = "D407",
@@ -248,6 +255,7 @@ class PairCheck {
     std::uint64_t reached = 0;
     std::uint32_t back = 0;
     for (const ReceivedPiece& piece : pieces) {
+      throw_if_cancelled();
       if (piece.offset > reached) return hole(rank, reached, piece.offset);
       for (std::uint64_t token = piece.offset; token < piece.end();) {
         back = row_at(rank, back, token);
@@ -317,6 +325,7 @@ class PairCheck {
                   .what = fmt::format("nothing returns to tokens {} to {}", reached, end)});
     };
     for (const ReceivedPiece& piece : pieces) {
+      throw_if_cancelled();
       if (piece.offset > reached) missing(piece.offset);
       reached = std::max(reached, piece.end());
     }
@@ -358,7 +367,7 @@ void compare_sizes(const QkvDispatch& dispatch, Findings& found) {
     compare(q.forward.num_total_recv_tokens(rank), "queries arrive",
             dispatch.attention.cu_seqlens_q(rank).back(), "are in the attention layout");
     compare(kv.forward.num_total_recv_tokens(rank), "keys arrive",
-            dispatch.attention.cu_seqlens_kv(rank).back(), "are in the attention layout");
+            dispatch.attention.num_kv_tokens(rank), "are in the attention layout");
   }
 }
 

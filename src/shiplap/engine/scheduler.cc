@@ -21,6 +21,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
+
 namespace shiplap::engine {
 namespace {
 
@@ -46,6 +48,7 @@ void Scheduler::resume(Waiter* first) {
     // With many tasks the next frame is not in the cache.
     if (next != nullptr) prefetch(next->handle.address());
     ++woken_;
+    throw_if_cancelled();
     first->handle.resume();
     first = next;
   }

@@ -23,11 +23,21 @@ std::optional<std::string> read_file(const std::string& path) {
   return text;
 }
 
-// Completes an abbreviated name such as `h100`; otherwise suggests a similar name.
-std::string suggest_system(const std::string& typed, const std::vector<std::string>& known) {
-  for (const std::string& name : known) {
-    if (!typed.empty() && name.starts_with(typed)) return fmt::format("did you mean `{}`?", name);
+// The built-in system of this name, or the only one whose name starts with it: "h100". Null if
+// there is none, or more than one: "h".
+const embedded::File* built_in(std::string_view typed) {
+  const embedded::File* found = nullptr;
+  int count = 0;
+  for (const embedded::File& file : embedded::system_files()) {
+    if (file.name == typed) return &file;
+    if (typed.empty() || !std::string_view(file.name).starts_with(typed)) continue;
+    found = &file;
+    ++count;
   }
+  return count == 1 ? found : nullptr;
+}
+
+std::string suggest_system(const std::string& typed, const std::vector<std::string>& known) {
   const std::string near = nearest(typed, known);
   return near.empty() ? "`shiplap hardware` lists the known ones, and prints one to copy and change"
                       : fmt::format("did you mean `{}`?", near);
@@ -50,19 +60,26 @@ std::vector<std::string> known_systems() {
 }
 
 std::string_view system_file(const std::string& name) {
-  for (const embedded::File& file : embedded::system_files()) {
-    if (file.name == name) return file.content;
-  }
+  if (const embedded::File* const file = built_in(name)) return file->content;
   throw_unknown_system(name, "");
 }
 
 System find_system(const std::string& name_or_path) {
-  for (const embedded::File& file : embedded::system_files()) {
-    if (file.name == name_or_path) return parse_system(file.content, file.name);
+  const embedded::File* file = built_in(name_or_path);
+  const bool is_whole_name = file != nullptr && file->name == name_or_path;
+  if (!is_whole_name) {
+    if (const std::optional<std::string> text = read_file(name_or_path)) {
+      return parse_system(*text, name_or_path);
+    }
   }
-  if (const std::optional<std::string> text = read_file(name_or_path)) {
-    return parse_system(*text, name_or_path);
+  // "h100_80g_nvl8.json", as Calculon and the puzzles call it.
+  constexpr std::string_view kEnd = ".json";
+  if (file == nullptr && name_or_path.ends_with(kEnd)) {
+    const std::string stem = name_or_path.substr(0, name_or_path.size() - kEnd.size());
+    file = built_in(stem);
+    if (file != nullptr && file->name != stem) file = nullptr;
   }
+  if (file != nullptr) return parse_system(file->content, file->name);
   throw_unknown_system(name_or_path, ", and no such file can be read");
 }
 

@@ -17,6 +17,9 @@ namespace {
 // Larger than any machine, and small enough that no formula overflows a double.
 constexpr double kMaxNumber = 1e18;
 
+// `ramp` is in microseconds by the square root of 10^6 bytes.
+constexpr double kPerRootMegabyte = 1e-9;
+
 // A JSON value and its path: "networks[0].ops.p2p".
 struct JsonNode {
   const Json& json;
@@ -60,13 +63,17 @@ class Reader {
     const JsonNode whole{.json = json, .path = ""};
     System system;
     system.name = std::filesystem::path(file_).stem().string();
-    if (fields(whole, {"matrix", "vector", "mem1", "mem2", "processing_mode", "networks"})) {
+    if (fields(whole, {"matrix", "vector", "mem1", "mem2", "processing_mode", "launch", "networks",
+                       "node"})) {
       system.matrix = processor(whole, "matrix");
       system.vector = processor(whole, "vector");
       system.mem1 = memory(whole, "mem1");
       system.mem2 = memory(whole, "mem2");
       system.processing_mode = mode(whole);
+      if (json.find("launch") != nullptr) system.launch = {number(whole, "launch", {})};
       system.networks = networks(whole);
+      system.node = node(whole);
+      system.figures = std::move(figures_);
     }
     if (!errors_.empty()) throw InputError(std::move(errors_));
     return system;
@@ -89,7 +96,7 @@ class Reader {
     return to_text(json);
   }
 
-  // Checks that the node is an object with no members except `known` and notes.
+  // Checks that the node is an object with no members except `known`, notes and `basis`.
   bool fields(const JsonNode& place, const std::vector<std::string>& known) {
     if (!place.json.is_object()) {
       add_type_error(place, "an object");
@@ -100,11 +107,40 @@ class Reader {
       const std::string path = join(place.path, key);
       if (key == "note" || key == "source") {
         if (!value.is_string()) add_type_error({.json = value, .path = path}, "a string");
+      } else if (key == "basis") {
+        basis(place, {.json = value, .path = path});
       } else {
         add_error(path, fmt::format("unknown key `{}`", key), suggest(key, known));
       }
     }
     return true;
+  }
+
+  // {"published": [keys of the section], ...}
+  void basis(const JsonNode& section, const JsonNode& place) {
+    static const std::vector<std::string> names{"published", "fitted", "assumed"};
+    if (!place.json.is_object()) return add_type_error(place, "an object");
+    for (const auto& [name, keys] : place.json.as_object()) {
+      const JsonNode list{.json = keys, .path = join(place.path, name)};
+      const auto found = std::ranges::find(names, name);
+      if (found == names.end()) {
+        add_error(list.path, fmt::format("unknown basis `{}`", name), suggest(name, names));
+      } else if (!keys.is_array()) {
+        add_type_error(list, "a list of keys");
+      } else {
+        basis_of(section, list, static_cast<Basis>(found - names.begin() + 1));
+      }
+    }
+  }
+  void basis_of(const JsonNode& section, const JsonNode& list, Basis basis) {
+    for (std::size_t k = 0; k < list.json.as_array().size(); ++k) {
+      const JsonNode key = list.item(k);
+      if (!key.json.is_string() || section.json.find(key.json.as_string()) == nullptr) {
+        add_error(key.path, fmt::format("{} is not a key of this section", to_text(key.json)));
+      } else {
+        figures_.push_back({.path = join(section.path, key.json.as_string()), .basis = basis});
+      }
+    }
   }
 
   // A required member; null if it is missing.
@@ -134,12 +170,30 @@ class Reader {
     return is_missing(parent, key) ? 1 : number(place, range);
   }
 
-  // [[threshold, share], ...], thresholds in `unit`.
+  double optional_number(const JsonNode& parent, std::string_view key, const Range& range,
+                         double otherwise) {
+    const Json* const found = parent.json.find(key);
+    return found == nullptr ? otherwise
+                            : number({.json = *found, .path = join(parent.path, key)}, range);
+  }
+  std::int64_t count(const JsonNode& parent, std::string_view key) {
+    const JsonNode place = required(parent, key);
+    if (place.json.is_integer() && place.json.as_integer() >= 1) return place.json.as_integer();
+    if (!is_missing(parent, key)) add_type_error(place, "an integer, at least 1");
+    return 1;
+  }
+
+  // [[threshold, share], ...] or {"limit": share, "half": amount}, amounts in `unit`.
   Efficiency efficiency(const JsonNode& parent, std::string_view key, double unit) {
     const JsonNode list = required(parent, key);
     if (is_missing(parent, key)) return {};
+    if (list.json.is_object()) {
+      if (!fields(list, {"limit", "half"})) return {};
+      return Efficiency(Efficiency::Curve{.limit = number(list, "limit", kShare),
+                                          .half = unit * number(list, "half", {})});
+    }
     if (!list.json.is_array()) {
-      add_type_error(list, "a list of [threshold, efficiency]");
+      add_type_error(list, "a list of [threshold, efficiency], or an object");
       return {};
     }
     const std::size_t before = errors_.size();
@@ -230,15 +284,20 @@ class Reader {
       add_error(list.item(k).path, "this network is not larger than the previous one",
                 "list the smallest (innermost) network first");
     }
+    for (std::size_t k = 1; k < networks.size(); ++k) {
+      if (networks[k].collectives.has_value() == networks[0].collectives.has_value()) continue;
+      add_error(list.item(k).path, "all networks must have `collectives`, or none");
+    }
     return networks;
   }
 
   Network network(const JsonNode& place) {
     Network network;
-    if (!fields(place, {"bandwidth", "efficiency", "size", "latency", "ops", "must_be_filled",
-                        "processor_usage"})) {
+    if (!fields(place, {"kind", "bandwidth", "efficiency", "size", "latency", "ops",
+                        "must_be_filled", "processor_usage", "collectives", "leaf"})) {
       return network;
     }
+    network.kind = kind(place);
     network.bandwidth = {1e9 * number(place, "bandwidth", kAboveZero)};
     network.efficiency = number(place, "efficiency", kShare);
     network.size = size(place);
@@ -246,6 +305,9 @@ class Reader {
     network.processor_usage =
         number(place, "processor_usage", {.highest = 1, .without_highest = true});
     network.must_be_filled = must_be_filled(place);
+    network.collectives = collectives(place);
+    network.leaf = leaf(place);
+    if (network.collectives && is_missing(place, "ops")) return network;
     const JsonNode ops = required(place, "ops");
     if (!is_missing(place, "ops") &&
         fields(ops, {"p2p", "reduce_scatter", "all_gather", "all_reduce"})) {
@@ -255,6 +317,57 @@ class Reader {
       network.all_reduce = factor(ops, "all_reduce");
     }
     return network;
+  }
+  std::string kind(const JsonNode& parent) {
+    const Json* const found = parent.json.find("kind");
+    if (found == nullptr) return {};
+    if (found->is_string()) return found->as_string();
+    add_type_error({.json = *found, .path = join(parent.path, "kind")}, "a string");
+    return {};
+  }
+  std::optional<Leaf> leaf(const JsonNode& parent) {
+    if (is_missing(parent, "leaf")) return std::nullopt;
+    const JsonNode place = required(parent, "leaf");
+    if (!fields(place, {"nodes", "oversubscription"})) return std::nullopt;
+    return Leaf{.nodes = count(place, "nodes"),
+                .oversubscription = number(place, "oversubscription", {.lowest = 1})};
+  }
+  std::optional<Node> node(const JsonNode& whole) {
+    if (is_missing(whole, "node")) return std::nullopt;
+    const JsonNode place = required(whole, "node");
+    if (!fields(place, {"devices", "adapters"})) return std::nullopt;
+    return Node{.devices = count(place, "devices"), .adapters = count(place, "adapters")};
+  }
+
+  std::optional<CollectiveRates> collectives(const JsonNode& parent) {
+    if (is_missing(parent, "collectives")) return std::nullopt;
+    const JsonNode place = required(parent, "collectives");
+    if (!fields(place, {"latency", "ll", "ll128", "ramp", "in_switch", "one_peer"})) {
+      return std::nullopt;
+    }
+    CollectiveRates rates{.latency = optional_number(place, "latency", {}, 1),
+                          .ll = optional_number(place, "ll", kShare, 0.5),
+                          .ll128 = optional_number(place, "ll128", kShare, 0.9),
+                          .ramp = kPerRootMegabyte * optional_number(place, "ramp", {}, 0)};
+    rates.in_switch = in_switch(place);
+    rates.one_peer = one_peer(place);
+    return rates;
+  }
+  std::optional<CollectiveRates::InSwitch> in_switch(const JsonNode& parent) {
+    if (is_missing(parent, "in_switch")) return std::nullopt;
+    const JsonNode place = required(parent, "in_switch");
+    if (!fields(place, {"share", "ramp"})) return std::nullopt;
+    return CollectiveRates::InSwitch{
+        .share = number(place, "share", kShare),
+        .ramp = kPerRootMegabyte * optional_number(place, "ramp", {}, 0)};
+  }
+  std::optional<CollectiveRates::OnePeer> one_peer(const JsonNode& parent) {
+    if (is_missing(parent, "one_peer")) return std::nullopt;
+    const JsonNode place = required(parent, "one_peer");
+    if (!fields(place, {"GBps", "MiB"})) return std::nullopt;
+    return CollectiveRates::OnePeer{
+        .bandwidth = {1e9 * number(place, "GBps", kAboveZero)},
+        .bytes = {std::llround(std::ldexp(number(place, "MiB", {.highest = 1e6}), 20))}};
   }
   std::int64_t size(const JsonNode& parent) {
     const JsonNode place = required(parent, "size");
@@ -287,6 +400,7 @@ class Reader {
 
   std::string file_;
   std::vector<Diagnostic> errors_;
+  std::vector<FigureBasis> figures_;
 };
 
 }  // namespace

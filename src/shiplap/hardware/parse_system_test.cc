@@ -75,6 +75,7 @@ TEST(ParseSystem, UnderstandsEveryField) {
   EXPECT_EQ(system.mem2.capacity, Bytes{0});
   EXPECT_EQ(system.mem2.peak.bytes_per_second, 10e9);
   EXPECT_EQ(system.processing_mode, ProcessingMode::no_overlap);
+  EXPECT_EQ(system.launch.value, 0);
   const Network expected{.bandwidth = {7e9},
                          .efficiency = 0.5,
                          .size = 8,
@@ -86,6 +87,94 @@ TEST(ParseSystem, UnderstandsEveryField) {
                          .must_be_filled = true,
                          .processor_usage = 0.125};
   EXPECT_THAT(system.networks, ElementsAre(expected));
+}
+
+// All fields that Calculon's files do not have.
+constexpr const char* kFabric = R"({
+  "matrix": { "float16": { "tflops": 100, "gflops_efficiency": { "limit": 0.7, "half": 2 } } },
+  "vector": { "float32": { "tflops": 1.5, "gflops_efficiency": [[0, 1]] } },
+  "mem1": { "GiB": 1.5, "GBps": 1000, "MB_efficiency": { "limit": 0.9, "half": 3 } },
+  "mem2": { "GiB": 0, "GBps": 10, "MB_efficiency": [[0, 1]] },
+  "processing_mode": "roofline",
+  "launch": 3e-6,
+  "node": { "devices": 4, "adapters": 2, "basis": { "published": ["devices", "adapters"] } },
+  "networks": [{
+    "kind": "NVLink", "bandwidth": 7, "efficiency": 0.5, "size": 8, "latency": 0.25,
+    "collectives": { "latency": 1.5, "ramp": 6, "in_switch": { "share": 0.5, "ramp": 7 },
+                     "one_peer": { "GBps": 80, "MiB": 64 } },
+    "must_be_filled": true, "processor_usage": 0.125,
+    "basis": { "published": ["bandwidth"], "fitted": ["collectives"], "assumed": ["latency"] }
+  }, {
+    "bandwidth": 3, "efficiency": 0.5, "size": 64, "latency": 0.25,
+    "leaf": { "nodes": 16, "oversubscription": 1.5 },
+    "collectives": { "ll": 0.25, "ll128": 0.75 },
+    "must_be_filled": false, "processor_usage": 0
+  }]
+})";
+
+TEST(ParseSystem, UnderstandsTheFabric) {
+  const System system = parse_system(kFabric, "fabric.json");
+  EXPECT_DOUBLE_EQ(listed(system.matrix, DType::f16).efficiency.of(2e9), 0.35);
+  EXPECT_DOUBLE_EQ(system.mem1.efficiency.of(3e6), 0.45);
+  EXPECT_EQ(system.launch.value, 3e-6);
+  EXPECT_EQ(system.node, (Node{.devices = 4, .adapters = 2}));
+  const Network& inner = system.networks[0];
+  EXPECT_EQ(inner.kind, "NVLink");
+  EXPECT_FALSE(inner.leaf.has_value());
+  // A ramp of 6 is 6 us for 10^6 bytes.
+  CollectiveRates expected{.latency = 1.5, .ramp = 1e-9 * 6};
+  expected.in_switch = {.share = 0.5, .ramp = 1e-9 * 7};
+  expected.one_peer = {.bandwidth = {80e9}, .bytes = {64 << 20}};
+  EXPECT_EQ(inner.collectives, expected);
+  EXPECT_EQ(system.networks[1].collectives, (CollectiveRates{.ll = 0.25, .ll128 = 0.75}));
+  EXPECT_EQ(system.networks[1].leaf, (Leaf{.nodes = 16, .oversubscription = 1.5}));
+  const auto figure = [](const char* path, Basis basis) {
+    return FigureBasis{.path = path, .basis = basis};
+  };
+  EXPECT_THAT(system.figures,
+              ::testing::UnorderedElementsAre(figure("node.devices", Basis::published),
+                                              figure("node.adapters", Basis::published),
+                                              figure("networks[0].bandwidth", Basis::published),
+                                              figure("networks[0].collectives", Basis::fitted),
+                                              figure("networks[0].latency", Basis::assumed)));
+}
+
+TEST(ParseSystem, SaysWhatIsWrongWithAFabric) {
+  struct Case {
+    const char* from;
+    const char* to;
+    const char* path;
+    const char* what;
+  };
+  const std::vector<Case> cases{
+      {"\"limit\": 0.7", "\"limit\": 1.7", "matrix.float16.gflops_efficiency.limit", "at most 1"},
+      {"\"limit\": 0.9, ", "", "mem1.MB_efficiency.limit", "`limit` is missing"},
+      {"\"devices\": 4", "\"devices\": 0", "node.devices", "at least 1"},
+      {"\"adapters\": 2,", "\"adapters\": 2.5,", "node.adapters", "an integer"},
+      {"\"NVLink\"", "4", "networks[0].kind", "expected a string"},
+      {"\"share\": 0.5", "\"share\": 2", "networks[0].collectives.in_switch.share", "at most 1"},
+      {"\"MiB\": 64", "\"MiB\": -1", "networks[0].collectives.one_peer.MiB", "at least 0"},
+      {"\"ll\"", "\"lll\"", "networks[1].collectives.lll", "unknown key `lll`"},
+      {"1.5 },\n    \"coll", "0.5 },\n    \"coll", "networks[1].leaf.oversubscription",
+       "at least 1"},
+      {"\"collectives\": { \"ll\": 0.25, \"ll128\": 0.75 }",
+       "\"ops\": { \"p2p\": [1, 0], \"reduce_scatter\": [1, -1], \"all_gather\": [1, -1], "
+       "\"all_reduce\": [2, -1] }",
+       "networks[1]", "all networks must have `collectives`, or none"},
+      {"[\"latency\"]", "[\"latncy\"]", "networks[0].basis.assumed[0]", "not a key"},
+      {"\"fitted\"", "\"guessed\"", "networks[0].basis.guessed", "unknown basis `guessed`"},
+      {"[\"latency\"]", "3", "networks[0].basis.assumed", "a list of keys"},
+  };
+  for (const Case& one : cases) {
+    std::string text = kFabric;
+    const std::size_t at = text.find(one.from);
+    ASSERT_NE(at, std::string::npos) << one.from;
+    const std::vector<Diagnostic> found =
+        problems(text.replace(at, std::string(one.from).size(), one.to));
+    ASSERT_EQ(found.size(), 1U) << one.to << render(found);
+    EXPECT_EQ(found[0].where.operation, one.path) << one.to;
+    EXPECT_THAT(found[0].what, HasSubstr(one.what)) << one.to;
+  }
 }
 
 TEST(ParseSystem, SaysWhatIsWrongAndWhere) {
@@ -193,6 +282,15 @@ void each_change(const Json& json, const std::string& path, const Json& other, c
       visit(copy, at);
     });
   }
+}
+
+TEST(ParseSystem, KnowsWhatALaunchCosts) {
+  const auto with_launch = [](const std::string& value) {
+    return replaced("\"processing_mode\"", "\"launch\": " + value + ", \"processing_mode\"");
+  };
+  EXPECT_EQ(parse_system(with_launch("4e-6"), "f.json").launch.value, 4e-6);
+  EXPECT_EQ(problems(with_launch("-1")).front().where.operation, "launch");
+  EXPECT_EQ(problems(with_launch("true")).front().where.operation, "launch");
 }
 
 TEST(ParseSystem, NoticesEveryMissingMemberAndEveryValueOfAWrongType) {

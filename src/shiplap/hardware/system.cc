@@ -15,16 +15,27 @@ Efficiency::Efficiency(std::vector<Step> steps) : steps_(std::move(steps)) {
   }
 }
 
+Efficiency::Efficiency(Curve curve) : curve_(curve) {
+  ensure(curve.limit > 0 && curve.half >= 0, "an efficiency is above 0");
+}
+
 double Efficiency::of(double amount) const {
+  if (steps_.empty()) {
+    return curve_.half == 0 ? curve_.limit : curve_.limit * amount / (amount + curve_.half);
+  }
   for (const Step& step : steps_) {
     if (amount >= step.at_least) return step.share;
   }
-  ensure(steps_.empty(), "there is no less than no work");
-  return 1;
+  throw InternalError("there is no less than no work");
 }
 
 FlopRate Processor::Speed::throughput(Flops flops) const {
   return {peak.flops_per_second * efficiency.of(flops.count)};
+}
+
+std::string_view to_string(Basis basis) {
+  static constexpr std::array<std::string_view, 4> kNames{"", "published", "fitted", "assumed"};
+  return kNames[static_cast<std::size_t>(basis)];
 }
 
 namespace {

@@ -32,6 +32,17 @@ TEST(Efficiency, CannotBeBuiltWrong) {
                InternalError);
 }
 
+TEST(Efficiency, OfACurveMakesTheTimeAFixedPartPlusOneOfTheWork) {
+  const Efficiency curve(Efficiency::Curve{.limit = 0.8, .half = 50});
+  EXPECT_DOUBLE_EQ(curve.of(50), 0.4);
+  for (const double amount : {1e-3, 1.0, 49.0, 1e9}) {
+    EXPECT_NEAR(amount / curve.of(amount), (amount + 50) / 0.8, 1e-9 * amount + 1e-9);
+  }
+  EXPECT_EQ(Efficiency(Efficiency::Curve{.limit = 0.8}).of(0), 0.8);
+  EXPECT_THROW(Efficiency(Efficiency::Curve{.limit = 0}), InternalError);
+  EXPECT_THROW(Efficiency(Efficiency::Curve{.half = -1}), InternalError);
+}
+
 constexpr std::array kTypes{DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32};
 
 TEST(Processor, HasOneSpeedForBothKindsOfFp8AndF32ForWhatIsNotListed) {

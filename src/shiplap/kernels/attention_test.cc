@@ -255,7 +255,8 @@ TEST(Attention, TwoThreadsHaveOneEach) {
   for (const AttentionArrays<Bf16>& result : results) EXPECT_TRUE(same_bits(result, expected));
 }
 
-// oneDNN allocates a few hundred bytes for the arguments of every call.
+// oneDNN allocates a few hundred bytes for the arguments of every call, and 1,296, whatever the
+// sizes, where it multiplies bf16 without instructions for it.
 TEST(Attention, ALaterCallOfTheSameSizesAllocatesNothing) {
   const AttentionProblem problem =
       random_problem({.heads = 4, .kv_heads = 2, .head_dim = 16}, {{90, 300}, {40, 40}}, 15);
@@ -273,7 +274,7 @@ TEST(Attention, ALaterCallOfTheSameSizesAllocatesNothing) {
   if (gemm_backend_name() == "reference") {
     EXPECT_EQ(allocations, 0U);
   }
-  EXPECT_LE(largest_allocation, 512U);
+  EXPECT_LE(largest_allocation, 1536U);
 }
 
 // The reference checks the gradient, so it is itself checked with finite differences of sum(d_o *

@@ -186,6 +186,17 @@ class OnednnGemm final : public GemmEngine {
 // oneDNN's reference implementations are slower than the loops of gemm_reference.cc.
 bool is_slow(const std::string& implementation) { return implementation.starts_with("ref"); }
 
+// Processors with AVX-512 but without its bf16 instructions get a BLAS-like GEMM. The order of its
+// sums depends on the number of rows: a row alone has other bits than in a chunk.
+bool depends_on_rows(const std::string& implementation) {
+  return implementation == "gemm:jit:bf16";
+}
+
+// Whether a LinearEngine may use it.
+bool is_usable(const std::string& implementation) {
+  return !is_slow(implementation) && !depends_on_rows(implementation);
+}
+
 // oneDNN chooses the blocked layout of the weights for the typical number of rows; the primitives
 // for other numbers use the same layout. It has several implementations (for bf16: AMX tiles, or
 // vectors for small shapes) that round differently, but within each a row has the same bits however
@@ -200,7 +211,7 @@ class OnednnLinear final : public LinearEngine {
   }
 
   [[nodiscard]] bool is_fast() const {
-    return !implementation_.empty() && !is_slow(implementation_);
+    return !implementation_.empty() && is_usable(implementation_);
   }
   [[nodiscard]] DType type() const override { return shape_.type; }
   [[nodiscard]] std::string_view name() const override { return implementation_; }
@@ -253,7 +264,7 @@ class OnednnLinear final : public LinearEngine {
   bool multiplies_in_place(const Memory::desc& here) {
     if (here == layout_of_weights_) return true;
     const std::optional<Description> best = primitives_.describe(typical(), here);
-    if (!best || is_slow(best->impl_info_str())) return false;
+    if (!best || !is_usable(best->impl_info_str())) return false;
     use(*best);
     return true;
   }

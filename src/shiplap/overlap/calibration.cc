@@ -11,8 +11,9 @@
 namespace shiplap::overlap {
 namespace {
 
-// Version 1 has other names for `gemms` and `tile_seconds`.
-constexpr const char* kKind = "calibration 2";
+// Version 1 has other names for `gemms` and `tile_seconds`. Versions 1 and 2 have no launch cost.
+constexpr const char* kKind = "calibration 3";
+constexpr const char* kKind2 = "calibration 2";
 constexpr const char* kKind1 = "calibration 1";
 
 class CalibrationReader {
@@ -22,7 +23,9 @@ class CalibrationReader {
   Calibration read() const {
     const Json* const kind = json_.find("shiplap");
     const bool is_version_1 = kind != nullptr && *kind == Json(kKind1);
-    if (!is_version_1 && (kind == nullptr || *kind != Json(kKind))) {
+    const bool is_version_3 = kind != nullptr && *kind == Json(kKind);
+    const bool is_version_2 = kind != nullptr && *kind == Json(kKind2);
+    if (!is_version_1 && !is_version_2 && !is_version_3) {
       throw_invalid(
           "not a calibration file",
           "pass a file that `shiplap overlap --calibrate FILE` of this version has written");
@@ -41,6 +44,7 @@ class CalibrationReader {
                      .step = seconds("step_seconds"),
                      .tile_overhead = seconds(is_version_1 ? "piece_seconds" : "tile_seconds"),
                      .gemms = {}};
+    if (is_version_3) made.launch = seconds("launch_seconds");
     const char* const key = is_version_1 ? "products" : "gemms";
     const Json* const gemms = json_.find(key);
     if (gemms == nullptr || !gemms->is_array())
@@ -124,6 +128,7 @@ Json to_json(const Calibration& calibration) {
                        {"collective_share", calibration.collective_share},
                        {"step_seconds", calibration.step.value},
                        {"tile_seconds", calibration.tile_overhead.value},
+                       {"launch_seconds", calibration.launch.value},
                        {"gemms", std::move(gemms)}});
 }
 

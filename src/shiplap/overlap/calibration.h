@@ -1,6 +1,6 @@
 // Measured costs of the operations of an overlap on a machine: the constants of choose().
 //
-//   {"shiplap": "calibration 2", "machine": "2 ranks, mpi", "ranks": 2, ...}
+//   {"shiplap": "calibration 3", "machine": "2 ranks, mpi", "ranks": 2, ...}
 #pragma once
 
 #include <string>
@@ -42,6 +42,7 @@ struct Calibration {
   double collective_share = 0;
   Seconds step;           // overhead of a step of a plan
   Seconds tile_overhead;  // of a tile and its messages
+  Seconds launch;         // of a tile that is a call of its own, in addition
   std::vector<GemmCost> gemms;
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };

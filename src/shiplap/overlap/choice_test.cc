@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "shiplap/overlap/choose.h"
@@ -41,18 +42,21 @@ double worst_estimate(const hardware::System& system, const Problem& problem,
 }
 
 bool is_one_of_many(const Choice& choice) {
-  return choice.type != Type::none && choice.method != Method::bulk && !choice.atomic;
+  return choice.type != Type::none && choice.method != Method::bulk;
 }
 
 TEST(OverlapChoice, EstimatesWhatReplayedPlansTake) {
-  for (const char* const name : {"h100_80g_nvl8", "a100_80g"}) {
-    const hardware::System system = hardware::find_system(name);
+  using Case = std::pair<const char*, double>;
+  for (const auto& [name, launch] :
+       {Case("h100_80g_nvl8", 0), Case("a100_80g", 0), Case("h100_80g_nvl8", 5e-6)}) {
+    hardware::System system = hardware::find_system(name);
+    system.launch = {launch};
     for (const Problem& problem : problems()) {
       for (const SupportedChoice& supported : supported_choices()) {
         if (!is_one_of_many(supported.choice)) continue;
         EXPECT_LT(worst_estimate(system, problem, supported.choice), 1e-6)
-            << name << ", " << to_string(supported.choice) << ", " << problem.m << " rows on "
-            << problem.ranks;
+            << name << ", launch " << launch << ", " << to_string(supported.choice) << ", "
+            << problem.m << " rows on " << problem.ranks;
       }
     }
   }
@@ -79,7 +83,8 @@ TEST(OverlapChoice, EstimatesOtherPlansClosely) {
   }
 }
 
-// Of all ways, by replayed plans, the one that is chosen is as good as the best.
+// Of all ways, by replayed plans, the one that is chosen is as good as the best; but serial
+// execution is kept if the best gains less than 5 %.
 TEST(OverlapChoice, HasNoRegrets) {
   for (const char* const name : {"h100_80g_nvl8", "a100_80g"}) {
     const hardware::System system = hardware::find_system(name);
@@ -90,7 +95,8 @@ TEST(OverlapChoice, HasNoRegrets) {
         const Seconds best = compare({.type = type}, problem, system, {1, 2, 4, 8})
                                  .candidates.front()
                                  .times.overlapped;
-        EXPECT_LE(taken.value, 1.04 * best.value) << name << ": " << chosen.why;
+        const double limit = chosen.choice.method == Method::none ? 1 / 0.95 : 1.04;
+        EXPECT_LE(taken.value, limit * best.value) << name << ": " << chosen.why;
       }
     }
   }

@@ -92,11 +92,12 @@ class Timeline {
         local_(choice.type, problem),
         ranks_(problem.ranks),
         rows_(chunk_rows(choice, problem)),
+        most_rows_(static_cast<double>(joined_rows(problem.m))),
         burst_(machine.burst.value) {}
 
   [[nodiscard]] double time() {
     const double outside = machine_.step.value + machine_.first.value;
-    if (choice_.type == Type::none) return outside + tile(local_.m);
+    if (choice_.type == Type::none) return outside + machine_.launch.value + tile(local_.m);
     switch (choice_.method) {
       case Method::none:
         serial();
@@ -149,15 +150,46 @@ class Timeline {
   [[nodiscard]] double sum_of_partials(double rows) const {
     return 2 * cast(rows) + (ranks_ - 1) * add(rows);
   }
-  // Time of a tile that runs while its rows, and as many others, are transferred.
-  [[nodiscard]] double tile_with_transfer(double rows) const {
-    return tile(rows) + machine_.tile_overhead.value +
-           (choice_.atomic ? 0 : machine_.launch.value) +
-           2 * rows * local_.row_bytes * machine_.processor_seconds_per_byte;
+  // Tiles are numbered chunk by chunk, one rank after another.
+  [[nodiscard]] double rows_of(std::size_t tile) const { return rows_[tile % rows_.size()]; }
+  static bool always(std::size_t /*tile*/) { return true; }
+
+  // The tiles [first, end) of one GEMM: one or, in an atomic GEMM, neighbours that are ready.
+  // `is_ready(tile)` says whether a tile may begin now.
+  template <class IsReady>
+  [[nodiscard]] std::size_t end_of_group(std::size_t first, std::size_t tiles,
+                                         const IsReady& is_ready) const {
+    std::size_t end = first + 1;
+    if (!choice_.atomic || !machine_.merges_tiles) return end;
+    double rows = rows_of(first);
+    for (; end < tiles && is_ready(end); ++end) {
+      rows += rows_of(end);
+      if (rows > most_rows_) break;
+    }
+    return end;
   }
+  // Time of such a group, of which the first `sent` tiles run while their rows, and as many others,
+  // are transferred.
+  [[nodiscard]] double group(std::size_t first, std::size_t end, std::size_t sent) const {
+    double rows = 0;
+    double transferred = 0;
+    for (std::size_t k = first; k < end; ++k) {
+      rows += rows_of(k);
+      if (k < sent) transferred += rows_of(k);
+    }
+    return tile(rows) + static_cast<double>(end - first) * machine_.tile_overhead.value +
+           (choice_.atomic ? 0 : machine_.launch.value) +
+           2 * transferred * local_.row_bytes * machine_.processor_seconds_per_byte;
+  }
+  // Time of a tile with as many rows as a chunk, with transfer.
+  [[nodiscard]] double tile_of_chunk(std::size_t chunk) const {
+    return group(chunk, chunk + 1, chunk + 1);
+  }
+  // The launch of the one call of an atomic GEMM.
+  [[nodiscard]] double call_launch() const { return choice_.atomic ? machine_.launch.value : 0; }
 
   void serial() {
-    now_ = tile(local_.m) + collective(local_.m);
+    now_ = machine_.launch.value + tile(local_.m) + collective(local_.m);
     if (!local_.is_quantized) return;
     now_ += sum_of_partials(std::ceil(local_.m / ranks_));
     if (choice_.type == Type::all_reduce) now_ += cast(local_.m);
@@ -167,37 +199,46 @@ class Timeline {
   void ring() {
     double local_rows = 0;
     for (const double rows : rows_) local_rows += rows;
+    const std::size_t chunks = rows_.size();
+    const std::size_t tiles = (ranks_ - 1) * chunks;
+    std::vector<double> arrival(tiles);
+    for (std::size_t k = 0; k < tiles; ++k) {
+      const double has_chunk = k < chunks ? 0 : arrival[k - chunks];
+      link_ = std::max(link_, has_chunk) + busy(rows_of(k));
+      arrival[k] = link_ + machine_.latency.value;
+    }
     now_ = tile(local_rows) + machine_.launch.value;
-    std::vector<double> there(rows_.size(), 0);
-    for (int s = 1; s < ranks_; ++s) {
-      for (std::size_t u = 0; u < rows_.size(); ++u) {
-        link_ = std::max(link_, there[u]) + busy(rows_[u]);
-        there[u] = link_ + machine_.latency.value;
-        now_ = std::max(now_, there[u]) + tile_with_transfer(rows_[u]);
-      }
+    for (std::size_t k = 0; k < tiles;) {
+      now_ = std::max(now_, arrival[k]);
+      const std::size_t end =
+          end_of_group(k, tiles, [&](std::size_t next) { return arrival[next] <= now_; });
+      now_ += group(k, end, end);
+      k = end;
     }
   }
 
   // A partial sum is sent when its tile is done; the owner adds what has arrived.
   void direct() {
     const std::size_t chunks = rows_.size();
-    std::vector<double> there;  // arrival times, in the order of sending
-    for (int d = 1; d < ranks_; ++d) {
-      for (const double rows : rows_) {
-        now_ += tile_with_transfer(rows);
-        link_ = std::max(link_, now_) + busy(rows);
+    const std::size_t sent = (ranks_ - 1) * chunks;
+    std::vector<double> there;       // arrival times, in the order of sending
+    std::vector<double> local_done;  // when the local tiles, which come last, are done
+    now_ = call_launch();
+    for (std::size_t k = 0; k < sent + chunks;) {
+      const std::size_t end = end_of_group(k, sent + chunks, always);
+      now_ += group(k, end, sent);
+      for (; k < end; ++k) {
+        if (k >= sent) {
+          local_done.push_back(now_);
+          continue;
+        }
+        link_ = std::max(link_, now_) + busy(rows_of(k));
         there.push_back(link_ + machine_.latency.value);
       }
     }
-    std::vector<double> local_done;  // when the local tiles are done
-    for (const double rows : rows_) {
-      now_ +=
-          tile(rows) + machine_.tile_overhead.value + (choice_.atomic ? 0 : machine_.launch.value);
-      local_done.push_back(now_);
-    }
     double sums = machine_.adds_in_parallel ? 0 : now_;
     for (std::size_t k = 0; k < there.size(); ++k) {
-      sums = std::max(sums, there[k]) + (k < chunks ? cast(rows_[k]) : add(rows_[k % chunks]));
+      sums = std::max(sums, there[k]) + (k < chunks ? cast(rows_[k]) : add(rows_of(k)));
     }
     for (std::size_t u = 0; u < chunks; ++u) {
       sums = std::max(sums, local_done[u]) + (ranks_ == 1 ? 1 : 0) * cast(rows_[u]) +
@@ -222,13 +263,19 @@ class Timeline {
   // Tiles of chunk i of all ranks, then the collective for it.
   void pipeline() {
     if (local_.is_quantized) return quantized_pipeline();
-    const bool scatters = choice_.type == Type::reduce_scatter;
-    const int repeats = scatters ? 1 : ranks_;
-    for (int k = 0; k < repeats; ++k) {
-      for (const double rows : rows_) {
-        const double all = scatters ? ranks_ * rows : rows;
-        now_ += (scatters ? ranks_ : 1) * tile_with_transfer(rows);
-        start_collective(collective(all));
+    now_ = call_launch();
+    if (choice_.type == Type::reduce_scatter) {
+      // The tiles of chunk i of all ranks are not neighbours.
+      for (std::size_t u = 0; u < rows_.size(); ++u) {
+        now_ += ranks_ * tile_of_chunk(u);
+        start_collective(collective(ranks_ * rows_[u]));
+      }
+    } else {
+      const std::size_t tiles = ranks_ * rows_.size();
+      for (std::size_t k = 0; k < tiles;) {
+        const std::size_t end = end_of_group(k, tiles, always);
+        now_ += group(k, end, end);
+        for (; k < end; ++k) start_collective(collective(rows_of(k)));
       }
     }
     now_ = std::max(now_, link_);
@@ -252,8 +299,10 @@ class Timeline {
       if (!goes_on || before == 0) return;
       link_ = std::max(link_, ready) + collective(CollectiveKind::all_gather, before);
     };
-    for (const double rows : rows_) {
-      now_ += ranks_ * tile_with_transfer(rows);
+    now_ = call_launch();
+    for (std::size_t u = 0; u < rows_.size(); ++u) {
+      const double rows = rows_[u];
+      now_ += ranks_ * tile_of_chunk(u);
       start_collective(collective(CollectiveKind::all_to_all, ranks_ * rows));
       sums = std::max(sums, link_) + sum_of_partials(rows);
       work += sum_of_partials(rows);
@@ -271,9 +320,10 @@ class Timeline {
   PerRankProblem local_;
   int ranks_;
   std::vector<double> rows_;
-  double now_ = 0;   // when the rank is free
-  double link_ = 0;  // when its link is free
-  double burst_;     // remaining burst credit
+  double most_rows_;  // that a group of tiles may have
+  double now_ = 0;    // when the rank is free
+  double link_ = 0;   // when its link is free
+  double burst_;      // remaining burst credit
 };
 
 std::vector<Candidate> candidates_for(Type type, const Problem& problem) {
@@ -357,10 +407,11 @@ Machine machine_of(const hardware::System& system, Type type, const Problem& pro
   };
   // Conversion from and to f32, and accumulation.
   const auto sum = [=](double rows, double flop, double sum_bytes) {
-    return cost::compute_time(system, {.kernel_class = "vector",
-                                       .flop = rows * local.n * flop,
-                                       .bytes = rows * local.n * sum_bytes,
-                                       .type = DType::f32});
+    const cost::ComputeWork work{.kernel_class = "vector",
+                                 .flop = rows * local.n * flop,
+                                 .bytes = rows * local.n * sum_bytes,
+                                 .type = DType::f32};
+    return system.launch + cost::compute_time(system, work);
   };
   const auto add = [=](double rows) { return sum(rows, 1, part + 8); };
   made.cast = [=](double rows) { return sum(rows, 0, part + 4); };
@@ -369,6 +420,7 @@ Machine machine_of(const hardware::System& system, Type type, const Problem& pro
   made.collective = [=](CollectiveKind kind, double count) {
     return cost::collective_time(system, kind, bytes(count), reach);
   };
+  made.launch = system.launch;
   return made;
 }
 
@@ -399,6 +451,7 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
     return Seconds{calls * (each.call.value + weights * each.seconds_per_weight_byte) +
                    2 * rows * local.k * local.n * each.seconds_per_flop};
   };
+  made.merges_tiles = true;
   made.message = [=](double bytes) {
     return Seconds{calibration.message.value + bytes * calibration.seconds_per_byte};
   };
@@ -427,6 +480,7 @@ Machine machine_of(const Calibration& calibration, Type type, const Problem& pro
   made.first = {weights * each.first_seconds_per_weight_byte};
   made.step = calibration.step;
   made.tile_overhead = calibration.tile_overhead;
+  made.launch = calibration.launch;
   return made;
 }
 

@@ -46,6 +46,8 @@ struct Machine {
   Seconds step;           // overhead of a step
   Seconds tile_overhead;  // of a tile and its messages
   Seconds launch;         // of a tile that is not joined to the previous one
+  // Whether joined tiles that are ready are multiplied together, up to joined_rows().
+  bool merges_tiles = false;
 };
 
 // Throws InputError D602 if the system has no speed for the dtype.

@@ -93,6 +93,49 @@ TEST(Choose, TakesTilesTogetherWhereLaunchesCost) {
   EXPECT_THAT(chosen.why, HasSubstr("atomic"));
 }
 
+Calibration some_calibration() {
+  return {.machine = "2 ranks, mpi",
+          .ranks = 2,
+          .latency = {30e-6},
+          .message = {2e-6},
+          .seconds_per_byte = 4e-8,
+          .processor_seconds_per_byte = 1e-10,
+          .sum_seconds_per_byte = 1e-10,
+          .collective = {40e-6},
+          .step = {10e-6},
+          .tile_overhead = {15e-6},
+          .launch = {3e-6},
+          .gemms = {{.type = DType::bf16,
+                     .call = {1e-6},
+                     .seconds_per_weight_byte = 2e-11,
+                     .seconds_per_flop = 2e-12}}};
+}
+
+// On a CPU a GEMM of few rows reads the weights as one of 128 does; one call multiplies neighbours
+// together. Their messages start when all are done.
+TEST(Estimate, OfAnAtomicGemmReadsTheWeightsOncePerGroup) {
+  Calibration calibration = some_calibration();
+  calibration.launch = calibration.tile_overhead = calibration.step = {};
+  calibration.latency = calibration.message = {};
+  calibration.seconds_per_byte = calibration.processor_seconds_per_byte = 0;
+  calibration.sum_seconds_per_byte = 0;
+  calibration.gemms.front() = {.type = DType::bf16, .call = {1}};  // a GEMM of up to 128 rows
+  const auto time = [&](Type type, std::int64_t m, bool atomic) {
+    const Problem problem{.m = m, .n = 64, .k = 64, .ranks = 2, .chunks = 8};
+    return estimate({type, Method::ring_exchange, atomic}, problem,
+                    machine_of(calibration, type, problem))
+        .value;
+  };
+  // 16 chunks of 32 rows in groups of 128, of 16 in groups of 64, of 96 alone.
+  EXPECT_NEAR(time(Type::reduce_scatter, 512, false), 16, 1e-9);
+  EXPECT_NEAR(time(Type::reduce_scatter, 512, true), 4, 1e-9);
+  EXPECT_NEAR(time(Type::reduce_scatter, 256, true), 4, 1e-9);
+  EXPECT_NEAR(time(Type::reduce_scatter, 1536, true), 16, 1e-9);
+  // The local rows are two GEMMs of 128, then come 8 chunks that have arrived.
+  EXPECT_NEAR(time(Type::all_gather, 512, false), 2 + 8, 1e-9);
+  EXPECT_NEAR(time(Type::all_gather, 512, true), 2 + 2, 1e-9);
+}
+
 TEST(Choose, IsNeverSlowerThanOneAfterTheOther) {
   Random random(20261116);
   const auto between = [&](double least, double most) {
@@ -130,23 +173,6 @@ TEST(Choose, RefusesWhatMakesNoSense) {
 }
 
 // ---- calibrations
-
-Calibration some_calibration() {
-  return {.machine = "2 ranks, mpi",
-          .ranks = 2,
-          .latency = {30e-6},
-          .message = {2e-6},
-          .seconds_per_byte = 4e-8,
-          .processor_seconds_per_byte = 1e-10,
-          .sum_seconds_per_byte = 1e-10,
-          .collective = {40e-6},
-          .step = {10e-6},
-          .tile_overhead = {15e-6},
-          .gemms = {{.type = DType::bf16,
-                     .call = {1e-6},
-                     .seconds_per_weight_byte = 2e-11,
-                     .seconds_per_flop = 2e-12}}};
-}
 
 TEST(Calibration, IsReadAsItWasWritten) {
   const Calibration one = some_calibration();

@@ -30,7 +30,7 @@ enum class Method {
 struct Choice {
   Type type = Type::none;
   Method method = Method::none;
-  // The GEMM is one kernel launch; its tiles signal counters that messages wait for.
+  // The GEMM is one call, which raises a counter for each chunk; messages wait for these.
   bool atomic = false;
   friend bool operator==(const Choice&, const Choice&) = default;
 };
@@ -110,6 +110,11 @@ struct Problem {
 // Returns the row offsets of the chunks of a rank that has `rows` rows, and the end.
 [[nodiscard]] std::vector<std::int64_t> chunk_boundaries(std::int64_t rows, const Choice& choice,
                                                          const Problem& problem);
+
+// The most rows of neighbouring chunks that an atomic GEMM of `m` rows multiplies at once, if they
+// are ready: not more than share one read of the weights, nor more than a quarter of all, because
+// their messages start when all of them are done.
+[[nodiscard]] std::int64_t joined_rows(std::int64_t m);
 
 // The buffers are `x`, `w` (transposed: n x k) and `y`, or `out` if the result is scattered. Throws
 // InputError D800, D801.

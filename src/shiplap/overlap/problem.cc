@@ -101,4 +101,9 @@ Offsets chunk_boundaries(std::int64_t rows, const Choice& choice, const Problem&
   return mirrored;
 }
 
+std::int64_t joined_rows(std::int64_t m) {
+  constexpr std::int64_t kRowsPerRead = 128;  // of the weights, see docs/overlap/gemm.md
+  return std::min(kRowsPerRead, m / 4);
+}
+
 }  // namespace shiplap::overlap

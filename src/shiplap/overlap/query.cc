@@ -11,6 +11,16 @@
 namespace shiplap::overlap {
 namespace {
 
+// Overlapped GEMMs write chunks into their peer's memory (userbuffers, symmetric memory), which
+// uses the whole link, unlike NCCL's messages to one peer. REQUIRES: query.hardware.
+hardware::System system_of(const Query& query) {
+  hardware::System system = hardware::find_system(query.hardware.value_or(""));
+  for (hardware::Network& network : system.networks) {
+    if (network.collectives) network.collectives->one_peer.reset();
+  }
+  return system;
+}
+
 [[noreturn]] void throw_flag(std::string flag, std::string what, std::string help = "") {
   throw InputError(Diagnostic{.code = "D003",
                               .where = {.flag = std::move(flag)},
@@ -89,7 +99,7 @@ std::vector<int> chunks_to_compare(const Query& query, const Problem& problem) {
 
 Chosen chosen_for(const Query& query, Type type, const Problem& problem) {
   if (query.hardware) {
-    return choose(type, problem, machine_of(hardware::find_system(*query.hardware), type, problem));
+    return choose(type, problem, machine_of(system_of(query), type, problem));
   }
   if (!query.calibrated) throw InternalError("the calibration was not read");
   return choose(type, problem, machine_of(*query.calibrated, type, problem));
@@ -150,7 +160,7 @@ Study begin_study(const Query& query) {
     if (!query.run && !query.traces) return study;
   }
   if (query.compares() && query.hardware) {
-    study.comparison = compare(study.choice, study.problem, hardware::find_system(*query.hardware),
+    study.comparison = compare(study.choice, study.problem, system_of(query),
                                chunks_to_compare(query, study.problem));
     return study;
   }
@@ -161,7 +171,7 @@ Study begin_study(const Query& query) {
   // Report errors before anything is measured.
   static_cast<void>(make_plan(study.choice, study.problem));
   check_replayable(study.choice, study.problem);
-  if (query.hardware) static_cast<void>(hardware::find_system(*query.hardware));
+  if (query.hardware) static_cast<void>(system_of(query));
   return study;
 }
 
@@ -174,7 +184,7 @@ void finish_study(Study& study, const Query& query) {
   }
   const bool wants_prediction = !study.comparison && (!study.chosen || query.run || query.traces);
   if (query.hardware && wants_prediction) {
-    study.predicted = predict(study.choice, study.problem, hardware::find_system(*query.hardware));
+    study.predicted = predict(study.choice, study.problem, system_of(query));
   }
 }
 

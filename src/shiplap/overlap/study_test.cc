@@ -140,7 +140,7 @@ TEST(BeginStudy, RefusesAMachineThatNobodyKnows) {
               .m = 64,
               .n = 64,
               .k = 64,
-              .hardware = "h10",
+              .hardware = "h1000",
               .run = true};
   EXPECT_THROW(static_cast<void>(begin_study(query)), InputError);
   query.hardware = "h200";

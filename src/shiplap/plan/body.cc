@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/plan/body_internal.h"
@@ -21,9 +22,9 @@ constexpr std::size_t kMaxDiagnostics = 20;
 constexpr int kMaxBlockDepth = 64;
 
 bool begins_section(const Token& token) {
-  return token.is("program") || token.is("spare") || token.is("table") || token.is("tensor") ||
-         token.is("list") || token.is("source") || token.is("values") || token.is("alias") ||
-         token.is("mesh") || token.kind == TokenKind::text_end;
+  return token.is("mesh") || token.kind == TokenKind::text_end ||
+         std::ranges::any_of(section_words(),
+                             [&](const std::string& word) { return token.is(word); });
 }
 
 bool is_access(const Token& token) {
@@ -34,11 +35,11 @@ bool is_access(const Token& token) {
 const std::vector<std::string>& first_words() {
   static const std::vector<std::string> kWords = [] {
     std::vector<std::string> words = action_words();
-    for (const char* word : {"repeat", "when",   "let",  "end",    "given",   "goal",    "keep",
-                             "reads",  "writes", "adds", "buffer", "streams", "program", "spare",
-                             "table",  "tensor", "list", "source", "values",  "alias"}) {
+    for (const char* word : {"repeat", "when", "let", "end", "given", "goal", "keep", "reads",
+                             "writes", "adds", "buffer", "streams"}) {
       words.emplace_back(word);
     }
+    words.insert(words.end(), section_words().begin(), section_words().end());
     return words;
   }();
   return kWords;
@@ -111,6 +112,7 @@ class BodyReader {
   // Advances to the next statement. A misspelt keyword is reported and then read as the intended
   // one, so that one typo is one error.
   void next_statement() {
+    throw_if_cancelled();
     lexer_.skip_blank_lines();
     const Token& word = lexer_.peek();
     if (word.kind != TokenKind::name || at_name()) return;

@@ -100,6 +100,8 @@ class OperationReader {
 
 // The keywords of actions.
 [[nodiscard]] const std::vector<std::string>& action_words();
+// The keywords outside programs, without `mesh`.
+[[nodiscard]] const std::vector<std::string>& section_words();
 
 // The declared names of operations of one program, and the names that `after` refers to.
 class OperationNames {

@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/plan/operation_index_internal.h"
 #include "shiplap/plan/resolve_internal.h"
@@ -45,6 +46,7 @@ std::string described(std::string name, const Action& action) {
 bool find_loops(const std::vector<Statement>& body, const Operation& operation,
                 std::vector<const Repeat*>& loops) {
   for (const Statement& statement : body) {
+    throw_if_cancelled();
     if (const auto* const repeat = std::get_if<Repeat>(&statement.node)) {
       loops.push_back(repeat);
       if (find_loops(repeat->body, operation, loops)) return true;
@@ -68,7 +70,8 @@ class Expander {
         limits_(limits),
         result_(std::move(reuse)),
         resolve_(plan, program_, rank, result_, limits.entries),
-        index_(result_) {
+        index_(result_),
+        last_(program_.streams.size() + 1) {
     result_.plan = &plan;
     result_.rank = rank;
     result_.program = program;
@@ -104,6 +107,7 @@ class Expander {
   void block(const std::vector<Statement>& body) {
     const std::size_t bound = resolve_.bound();
     for (const Statement& statement : body) {
+      throw_if_cancelled();
       std::visit([this](const auto& node) { expand(node); }, statement.node);
     }
     resolve_.unbind_to(bound);
@@ -204,14 +208,23 @@ class Expander {
     flat::Operation flat{.source = &operation,
                          .stream = batch_ >= 0 ? StreamId() : operation.stream,
                          .batch = batch_};
+    if (auto mistake = flag_mistake(operation)) throw InputError(*std::move(mistake));
     resolve_.limit(1);
     flat.name = resolve_.numbers(operation.name.indices);
     if (operation.name.name.empty()) flat.loops = loop_values();
     flat.after = index_.dependencies(operation, resolve_);
     std::visit([&](const auto& action) { resolve_.action(action, flat); }, operation.action);
     if (operation.work) flat.work = resolve_.work(*operation.work);
+    if (flat.stream.exists()) flat.continues_call = continues_call(operation);
     result_.operations.push_back(flat);
     if (!operation.name.name.empty()) index_.add();
+  }
+
+  // Also makes the operation the last one of its stream.
+  bool continues_call(const Operation& operation) {
+    const Operation* const before = std::exchange(last_[operation.stream], &operation);
+    if (before == nullptr || !before->joined || !operation.joined) return false;
+    return std::get<Compute>(before->action).kernel == std::get<Compute>(operation.action).kernel;
   }
 
   flat::Slice loop_values() {
@@ -229,6 +242,7 @@ class Expander {
   OperationIndex index_;
   std::int64_t iterations_ = 0;
   std::vector<std::int64_t> loop_values_;  // of the loops around the statement
+  IdVector<StreamId, const Operation*> last_;
   std::int32_t batch_ = -1;
 };
 

@@ -84,12 +84,14 @@ struct Operation {
   const plan::Operation* source = nullptr;  // kernel, kind, label, ..: the same for all ranks
   StreamId stream;                          // none for a member of a batch
   std::int32_t batch = -1;                  // the batch of which it is a member
-  Slice name;                               // indices of its name, in RankProgram::numbers
-  Slice loops;                              // of an unnamed one: values of the loops around it
-  Slice after;                              // in RankProgram::dependencies
-  Slice accesses;                           // in RankProgram::accesses
-  Region from;  // the region read, except by `compute`; rows of `free`, `allocate`
-  Region to;    // the region written
+  // A `joined` computation after another one of the same kernel on its stream: both are one call.
+  bool continues_call = false;
+  Slice name;      // indices of its name, in RankProgram::numbers
+  Slice loops;     // of an unnamed one: values of the loops around it
+  Slice after;     // in RankProgram::dependencies
+  Slice accesses;  // in RankProgram::accesses
+  Region from;     // the region read, except by `compute`; rows of `free`, `allocate`
+  Region to;       // the region written
   Rank peer;
   std::int64_t tag = 0;
   std::int64_t root = 0;

@@ -410,6 +410,30 @@ TEST(Expand, SaysWhichStatementOfWhichRankWentWrong) {
   EXPECT_EQ(d.where.operation, "c: compute gemm");
 }
 
+TEST(Expand, JoinedComputationsOfOneKernelContinueACall) {
+  const auto e = expanded(
+      "compute k joined\ncompute k joined\n@net compute k joined\ncompute k joined\n"
+      "compute other joined\ncompute other\ncompute other joined\ncopy x[0 +1] to x[1 +1]\n"
+      "compute other joined\n@net compute k joined");
+  std::vector<bool> continues;
+  for (const flat::Operation& op : e->program.operations) continues.push_back(op.continues_call);
+  EXPECT_THAT(continues,
+              ElementsAre(false, true, false, true, false, false, false, false, false, true));
+}
+
+// A plan that was built or changed may have them.
+TEST(Expand, RefusesFlagsThatTheTextRefuses) {
+  const Plan sound = plan_of("compute k\ncopy x[0 +1] to x[1 +1]");
+  const auto code = [&](std::size_t statement, bool Operation::* flag) {
+    Plan plan = sound;
+    std::get<Operation>(plan.programs[0].body[statement].node).*flag = true;
+    const Diagnostic d = diagnostic_of([&] { (void)expand(plan, rank(0)); });
+    return d.code + " in " + d.where.operation;
+  };
+  EXPECT_EQ(code(0, &Operation::async), "D111 in compute k");
+  EXPECT_EQ(code(1, &Operation::joined), "D111 in copy");
+}
+
 TEST(Expand, ASpareRankDoesNothing) {
   const Plan plan =
       parse_text("shiplap-plan 1\nmesh a=2\nprogram p on a=0\ncompute k\nspare on a=1\n", "");

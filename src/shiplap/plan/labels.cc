@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/plan/labels_internal.h"
 #include "shiplap/plan/rank_template_internal.h"
@@ -68,6 +69,7 @@ void Labeller::annotate(const RankProgram& program, LinkedProgram& linked,
   if (!program.plan->declares_values) return;
   start(program);
   for (std::size_t k = 0; k < program.operations.size(); ++k) {
+    throw_if_cancelled();
     const flat::Operation& op = program.operations[k];
     const OperationId id{program.rank.value, static_cast<std::int32_t>(k)};
     const Step& step = linked.step(id);

@@ -29,10 +29,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
 #include "shiplap/plan/labels_internal.h"
 #include "shiplap/plan/rank_template_internal.h"
+#include "shiplap/plan/trace_axes_internal.h"
 
 namespace shiplap::plan {
 namespace {
@@ -45,7 +47,10 @@ constexpr std::int64_t kMaxSends = std::int64_t{1} << 24;
 class Linker::Impl {
  public:
   Impl(const Plan& plan, LinkOptions options)
-      : options_(std::move(options)), labeller_(plan), streams_(trace_streams(plan)) {
+      : options_(std::move(options)),
+        labeller_(plan),
+        streams_(trace_streams(plan)),
+        axes_(plan.mesh, linked_.trace.axes) {
     const auto ranks = static_cast<std::size_t>(plan.mesh.ranks());
     linked_.plan = &plan;
     linked_.ranks.resize(ranks);
@@ -149,6 +154,7 @@ class Linker::Impl {
     events.reserve(rank_template.events);
     std::int64_t sends = 0;
     for (std::size_t k = 0; k < rank_template.steps.size(); ++k) {
+      throw_if_cancelled();
       const Step& step = rank_template.steps[k];
       if (step.event < 0) continue;
       trace::Event& event = events.emplace_back();
@@ -161,6 +167,9 @@ class Linker::Impl {
       if (moves) event.bytes = {step.bytes};
       if (step.action == ActionKind::send || step.action == ActionKind::receive) {
         event.peer = program.operations[k].peer.value;
+      }
+      if (is_message(step.action) || is_call(step.action)) {
+        event.axis = axes_.of(program, program.operations[k], step);
       }
       if (step.action == ActionKind::send) event.match = program.rank.value * kMaxSends + sends++;
     }
@@ -183,6 +192,7 @@ class Linker::Impl {
   Labeller labeller_;
   DeferredLabels deferred_;
   TraceStreams streams_;
+  TraceAxes axes_;
   std::vector<std::int32_t> recent_;  // by program: the template of its last rank
   std::unordered_multimap<std::uint64_t, std::int32_t> known_;
   std::int32_t spare_ = -1;

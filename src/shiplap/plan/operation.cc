@@ -1,5 +1,7 @@
 #include "shiplap/plan/operation.h"
 
+#include <fmt/format.h>
+
 namespace shiplap::plan {
 
 namespace {
@@ -16,6 +18,11 @@ struct Keyword {
   std::string_view operator()(const Batch&) const { return "batch"; }
 };
 
+bool may_be_async(const Action& action) {
+  return !std::holds_alternative<Compute>(action) && !std::holds_alternative<Allocate>(action) &&
+         !std::holds_alternative<Free>(action);
+}
+
 }  // namespace
 
 bool communicates(const Action& action) {
@@ -24,5 +31,22 @@ bool communicates(const Action& action) {
 }
 
 std::string_view keyword(const Action& action) { return std::visit(Keyword{}, action); }
+
+std::optional<Diagnostic> flag_mistake(const Operation& operation) {
+  const bool computes = std::holds_alternative<Compute>(operation.action);
+  if (operation.async && !may_be_async(operation.action)) {
+    return Diagnostic{
+        .code = "D111",
+        .what = fmt::format("`{}` cannot be async", keyword(operation.action)),
+        .why = "only communication and copies can overlap later operations of their stream",
+        .help = computes ? "give it a stream of its own: `@name`" : "leave out `async`"};
+  }
+  if (operation.joined && !computes) {
+    return Diagnostic{.code = "D111",
+                      .what = fmt::format("`{}` cannot be joined", keyword(operation.action)),
+                      .why = "`joined` makes one launch of neighbouring computations"};
+  }
+  return std::nullopt;
+}
 
 }  // namespace shiplap::plan

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shiplap/base/collective.h"
+#include "shiplap/base/diagnostic.h"
 #include "shiplap/base/dtype.h"
 #include "shiplap/base/id.h"
 #include "shiplap/plan/expr.h"
@@ -254,6 +255,9 @@ inline bool operator==(const When& a, const When& b) {
 
 // The keyword of an action in the text: "compute", "send", "all_gather", ..
 [[nodiscard]] std::string_view keyword(const Action& action);
+
+// D111: the operation is async or joined and cannot be.
+[[nodiscard]] std::optional<Diagnostic> flag_mistake(const Operation& operation);
 
 // Whether it is a send, receive, collective or exchange, and so allowed in a batch.
 [[nodiscard]] bool communicates(const Action& action);

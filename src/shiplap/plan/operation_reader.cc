@@ -42,11 +42,6 @@ std::string collective_form(std::string_view action) {
   return form;
 }
 
-bool may_be_async(const Action& action) {
-  return !std::holds_alternative<Compute>(action) && !std::holds_alternative<Allocate>(action) &&
-         !std::holds_alternative<Free>(action);
-}
-
 }  // namespace
 
 const std::vector<std::string>& action_words() {
@@ -54,6 +49,12 @@ const std::vector<std::string>& action_words() {
       "compute",    "copy",           "send",       "receive",   "all_reduce",
       "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
       "barrier",    "exchange",       "allocate",   "free",      "batch"};
+  return kWords;
+}
+
+const std::vector<std::string>& section_words() {
+  static const std::vector<std::string> kWords = {"alias",  "values", "source",  "list",
+                                                  "tensor", "table",  "program", "spare"};
   return kWords;
 }
 
@@ -243,23 +244,12 @@ void OperationReader::trailing(Operation& operation) {
       operation.after.push_back(phrases_.reference());
     } while (lexer_.take_if(","));
   }
-  const Token token = lexer_.peek();
+  Token token = lexer_.peek();
   operation.async = lexer_.take_if("async");
-  if (operation.async && !may_be_async(operation.action)) {
-    lexer_.fail(
-        token, {.code = "D111",
-                .what = fmt::format("`{}` cannot be async", keyword(operation.action)),
-                .why = "only communication and copies can overlap later operations of their stream",
-                .help = operation.action.index() == 0 ? "give it a stream of its own: `@name`"
-                                                      : "leave out `async`"});
-  }
-  const Token joined = lexer_.peek();
+  if (const auto mistake = flag_mistake(operation)) lexer_.fail(token, *mistake);
+  token = lexer_.peek();
   operation.joined = lexer_.take_if("joined");
-  if (operation.joined && !std::holds_alternative<Compute>(operation.action)) {
-    lexer_.fail(joined, {.code = "D111",
-                         .what = fmt::format("`{}` cannot be joined", keyword(operation.action)),
-                         .why = "`joined` makes one launch of neighbouring computations"});
-  }
+  if (const auto mistake = flag_mistake(operation)) lexer_.fail(token, *mistake);
   if (lexer_.take_if("work")) operation.work = phrases_.work();
   if (lexer_.take_if("at")) operation.at = phrases_.source_line();
   if (lexer_.take_if("label")) operation.label = phrases_.label();

@@ -80,15 +80,13 @@ class PlanReader {
     if (lexer_.take_if("spare")) return spare();
     if (at_inside_of_program(lexer_)) return orphan_body(word);
     if (word.is("message")) return orphan_rows(word);
-    static const std::vector<std::string> kSections = {"alias",  "values", "source",  "list",
-                                                       "tensor", "table",  "program", "spare"};
     Diagnostic unknown{
         .code = "D101",
         .where = lexer_.where(word),
         .what = fmt::format("unknown statement {} outside a program", describe(word)),
-        .help = suggest(word.text, kSections)};
-    const auto meant = std::ranges::find(kSections, nearest(word.text, kSections));
-    if (meant == kSections.end()) throw ParseFailure(std::move(unknown));
+        .help = suggest(word.text, section_words())};
+    const auto meant = std::ranges::find(section_words(), nearest(word.text, section_words()));
+    if (meant == section_words().end()) throw ParseFailure(std::move(unknown));
     // A misspelt keyword is read as the intended one, so that one typo is one error.
     errors_.add(std::move(unknown));
     lexer_.read_as(*meant);
@@ -216,7 +214,7 @@ class PlanReader {
   void source() {
     const Token token = lexer_.peek();
     Source source{.name = new_name(symbols_.sources, "a source")};
-    if (source.name == "flop" || source.name == "bytes") {  // `work gemm at flop`
+    if (is_unit_of_work(source.name)) {  // `work gemm at flop`
       lexer_.fail(token, {.code = "D103",
                           .what = fmt::format("`{}` cannot be the name of a source", source.name),
                           .help = "take another name"});
@@ -338,9 +336,11 @@ class PlanReader {
 
   // A misspelt keyword is reported and read as the intended one.
   void to_next_row() {
-    static const std::vector<std::string> kWords = {"message", "send",   "receive", "mesh",
-                                                    "alias",   "values", "source",  "list",
-                                                    "tensor",  "table",  "program", "spare"};
+    static const std::vector<std::string> kWords = [] {
+      std::vector<std::string> words = {"message", "send", "receive", "mesh"};
+      words.insert(words.end(), section_words().begin(), section_words().end());
+      return words;
+    }();
     lexer_.skip_blank_lines();
     for (; at_number(); lexer_.skip_blank_lines()) {
       errors_.guarded_line(lexer_, [this] { lexer_.expected("`message`, `send` or `receive`"); });

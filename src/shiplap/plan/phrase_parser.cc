@@ -19,8 +19,6 @@ constexpr int kMaxExpressionDepth = 100;
 constexpr std::size_t kMaxExpressionSize = 1000;
 
 // Whether JSON can represent the text: true for valid UTF-8.
-bool is_unit_of_work(std::string_view word) { return word == "flop" || word == "bytes"; }
-
 bool survives_json(const std::string& text) {
   const bool is_ascii = std::ranges::all_of(text, [](char c) { return (c & 0x80) == 0; });
   return is_ascii || parse_json(shiplap::to_text(Json(text)), "label").as_string() == text;

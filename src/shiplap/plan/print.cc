@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/plan/phrase_writer_internal.h"
 #include "shiplap/plan/text.h"
 
@@ -162,6 +163,7 @@ class PlanWriter {
     ++depth_;
     const std::size_t bound = write_.locals.size();
     for (const Statement& statement : body) {
+      throw_if_cancelled();
       indent();
       std::visit([this](const auto& node) { describe(node); }, statement.node);
     }

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/plan/intervals_internal.h"
 #include "shiplap/plan/rank_template_internal.h"
@@ -55,7 +56,10 @@ class TemplateBuilder {
     memory_ = result_.memory;
     result_.steps.reserve(program_.operations.size());
     result_.after.assign(program_.dependencies.begin(), program_.dependencies.end());
-    for (const flat::Operation& op : program_.operations) add(op);
+    for (const flat::Operation& op : program_.operations) {
+      throw_if_cancelled();
+      add(op);
+    }
     return std::move(result_);
   }
 

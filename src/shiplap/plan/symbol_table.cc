@@ -66,6 +66,8 @@ bool is_name(std::string_view word) {
          std::ranges::all_of(word, fits) && !is_reserved(word);
 }
 
+bool is_unit_of_work(std::string_view word) { return word == "flop" || word == "bytes"; }
+
 bool is_reserved(std::string_view word) {
   constexpr std::array<std::string_view, 30> kReserved = {
       "add",   "after",    "all",  "and",   "async", "by",  "channel", "div",      "from", "joined",

@@ -59,4 +59,7 @@ class SymbolTable {
 // tables. Operations, streams, programs, channels and kernels may have any name.
 [[nodiscard]] bool is_reserved(std::string_view word);
 
+// `flop` and `bytes`, which follow an expression in `work`.
+[[nodiscard]] bool is_unit_of_work(std::string_view word);
+
 }  // namespace shiplap::plan

@@ -27,6 +27,9 @@ class Ratio {
   std::int64_t denominator_ = 1;
 };
 
+// "1/8", "2".
+[[nodiscard]] std::string format_ratio(const Ratio& ratio);
+
 // A dimension has the same meaning and the same size in all tensors of a plan that name it.
 struct Dimension {
   std::string name;

@@ -68,8 +68,11 @@ std::string pairs_table(const dispatch::Summary& summary, std::int64_t max_pairs
 
 std::string verdict_of(const DispatchView& view, const dispatch::Summary& summary) {
   std::string text = fmt::format(
-      "\nsound: all tokens arrive and return, no writes overlap, and attention is causal\n"
+      "\nsound: all tokens arrive and return, no writes overlap, and {}\n"
       "metadata: {} in the sparse format\n",
+      summary.mask.is_causal()
+          ? "attention is causal"
+          : fmt::format("items have the keys of the mask {}", to_string(summary.mask)),
       to_string(summary.tables));
   if (view.benchmark == nullptr) return text;
   if (!view.benchmark->is_right()) {
@@ -137,6 +140,8 @@ Json dispatch_json(const DispatchView& view) {
                             {"items", summary.items},
                             {"tokens", static_cast<std::int64_t>(summary.tokens)},
                             {"imbalance", summary.imbalance},
+                            {"mask", to_string(summary.mask)},
+                            {"shares_keys", view.dispatch.attention.shares_keys()},
                             {"metadata_bytes", summary.tables.count},
                             {"sound", true}});
   Json assumed = Json::array();

@@ -144,13 +144,15 @@ std::vector<TokenRange> ranges_at_home(const DispatchView& view, int rank) {
 
 std::vector<TokenRange> ranges_at_attention(const DispatchView& view, int rank) {
   const std::span<const std::uint32_t> q = view.dispatch.attention.cu_seqlens_q(rank);
-  const std::span<const std::uint32_t> kv = view.dispatch.attention.cu_seqlens_kv(rank);
   std::vector<TokenRange> ranges;
   for (std::size_t i = 0; i + 1 < q.size(); ++i) {
     const Segment& item = view.routing->attention.of(rank)[i];
     if (item.length == 0) continue;
-    ranges.push_back(
-        {.segment = item, .offset = q[i], .keys = kv[i + 1] - kv[i], .keys_offset = kv[i]});
+    const dispatch::KeyRange keys = view.dispatch.attention.keys(rank, static_cast<int>(i));
+    ranges.push_back({.segment = item,
+                      .offset = q[i],
+                      .keys = static_cast<std::uint32_t>(keys.length()),
+                      .keys_offset = static_cast<std::uint32_t>(keys.begin)});
   }
   return ranges;
 }
@@ -204,8 +206,9 @@ std::vector<KeyNumber> key_numbers(const Numbers& numbers) {
            numbers.has_nodes() ? fmt::format("{}; {} nodes", numbers.between_nodes(), nodes) : ""},
       {.label = "Attention work, most / mean",
        .value = fmt::format("{:.2f}", numbers.all.imbalance),
-       .note = fmt::format("rank {}: {} causal pairs", numbers.all.busiest,
-                           pairs_text(numbers.all.work[numbers.all.busiest]))},
+       .note = fmt::format("rank {}: {} {}pairs", numbers.all.busiest,
+                           pairs_text(numbers.all.work[numbers.all.busiest]),
+                           numbers.all.mask.is_causal() ? "causal " : "")},
       largest_pair(numbers),
   };
 }
@@ -226,8 +229,12 @@ std::vector<std::string> assumptions(const DispatchView& view) {
   sentences.push_back(fmt::format("A token's query has {}, its key and value {}.",
                                   Bytes{view.sizes.q_row_bytes}, Bytes{view.sizes.kv_row_bytes}));
   sentences.push_back(fmt::format("{} consecutive ranks share a node.", view.sizes.ranks_per_node));
-  sentences.emplace_back(
-      "Attention is causal, so an item needs its document's keys up to its own end.");
+  const dispatch::Mask& mask = view.dispatch.attention.mask();
+  sentences.push_back(
+      mask.is_causal()
+          ? "Attention is causal, so an item needs its document's keys up to its own end."
+          : fmt::format("The attention mask is {}; an item has the keys that it asks for.",
+                        to_string(mask)));
   sentences.emplace_back("Bytes count the forward exchange; as many rows return.");
   return sentences;
 }
@@ -415,8 +422,8 @@ Panel ranks_panel(const DispatchView& view, const dispatch::Summary& summary) {
     const double pairs = summary.work[rank];
     table.add({std::to_string(rank), number(view.routing->home.tokens(rank)),
                number(view.dispatch.attention.cu_seqlens_q(rank).back()),
-               number(view.dispatch.attention.cu_seqlens_kv(rank).back()),
-               bytes.cell(traffic.sent[rank]), bytes.cell(traffic.received[rank]),
+               number(view.dispatch.attention.num_kv_tokens(rank)), bytes.cell(traffic.sent[rank]),
+               bytes.cell(traffic.received[rank]),
                in_millions ? fmt::format("{:.1f}", pairs / 1e6)
                            : with_separators(static_cast<std::int64_t>(pairs)),
                fmt::format("{:.2f}", summary.mean_work == 0 ? 1 : pairs / summary.mean_work)});

@@ -36,6 +36,12 @@ std::string_view class_of(Swatch swatch) {
       return "hidden";
     case Swatch::exposed:
       return "exposed";
+    case Swatch::suspect:
+      return "suspect";
+    case Swatch::absent:
+      return "absent";
+    case Swatch::near:
+      return "near";
   }
   throw InternalError("unknown swatch");
 }

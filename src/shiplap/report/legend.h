@@ -21,6 +21,9 @@ enum class Swatch {
   update,
   hidden,   // communication overlapped with computation
   exposed,  // communication that is not overlapped
+  suspect,  // perhaps wrong
+  absent,   // no data
+  near,     // waits for what is wrong
 };
 
 struct Legend {

@@ -367,8 +367,8 @@ std::string calibration_text(const overlap::Calibration& calibration) {
                         speed_text(each.seconds_per_flop, "flop"));
   }
   if (calibration.ranks > 1) {
-    text += fmt::format("a step takes {}, each of its tiles {}\n", calibration.step,
-                        calibration.tile_overhead);
+    text += fmt::format("a step takes {}, each of its tiles {}, and {} more without --atomic\n",
+                        calibration.step, calibration.tile_overhead, calibration.launch);
   }
   return text;
 }

@@ -100,11 +100,6 @@ std::string format_selector(const plan::Selector& selector, const Mesh& mesh) {
   return text;
 }
 
-std::string format_ratio(const plan::Ratio& ratio) {
-  if (ratio.denominator() == 1) return fmt::format("{}", ratio.numerator());
-  return fmt::format("{}/{}", ratio.numerator(), ratio.denominator());
-}
-
 std::string format_mask(const Tensor& tensor, const Plan& plan) {
   std::string text;
   for (const plan::MaskTerm& term : tensor.mask) {

@@ -10,7 +10,6 @@
 namespace shiplap::report {
 
 [[nodiscard]] std::string format_selector(const plan::Selector& selector, const plan::Mesh& mesh);
-[[nodiscard]] std::string format_ratio(const plan::Ratio& ratio);
 // "sample 8 sum key 8 mask key<=tok".
 [[nodiscard]] std::string format_dimensions(const plan::Tensor& tensor, const plan::Plan& plan);
 [[nodiscard]] std::string format_mask(const plan::Tensor& tensor, const plan::Plan& plan);

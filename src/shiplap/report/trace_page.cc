@@ -112,30 +112,37 @@ std::string title_of(const Trace& trace, const TraceReportText& text,
          fmt::format(", peak {} on rank {}", to_string(summary.all.peak), summary.peak_rank);
 }
 
-std::vector<KeyNumber> key_numbers(const trace::Summary& summary) {
+std::vector<KeyNumber> key_numbers(const trace::Summary& summary, const TraceScale& scale) {
   std::vector<KeyNumber> numbers;
   const bool has_loading = summary.total() > summary.step_time();
   numbers.push_back({.label = "Time per step",
                      .value = to_string(summary.step_time()),
-                     .note = has_loading ? to_string(summary.total()) + " with loading the weights"
-                                         : "from the first event to the end of the last"});
+                     .note = scale.tokens > 0 ? format_throughput(summary, scale)
+                             : has_loading
+                                 ? to_string(summary.total()) + " with loading the weights"
+                                 : "from the first event to the end of the last"});
   numbers.push_back(
       {.label = "Peak memory",
        .value = to_string(summary.all.peak),
-       .note = fmt::format("on rank {}, {}", summary.peak_rank, format_peak_time(summary))});
+       .note = fmt::format(
+           "{}on rank {}, {}",
+           scale.capacity.count > 0 ? fmt::format("of {}, ", to_string(scale.capacity)) : "",
+           summary.peak_rank, format_peak_time(summary))});
   if (summary.bubble) {
     numbers.push_back({.label = "Bubble",
                        .value = page_percent(*summary.bubble),
-                       .note = fmt::format("of the ranks' time between the first forward and the "
-                                           "last backward, {}",
+                       .note = fmt::format("idle ranks between the first forward and the last "
+                                           "backward, {}",
                                            to_string(summary.passes.length()))});
   }
   if (summary.all.communication > Seconds{0}) {
     const RankSummary& worst = summary.ranks[summary.exposed_rank];
+    const std::string axes = format_exposed_axes(summary);
     numbers.push_back({.label = "Exposed communication",
                        .value = page_percent(summary.fraction_of_step(summary.all.exposed)),
-                       .note = fmt::format("of the ranks' time in the step; most on rank {}, {}",
-                                           summary.exposed_rank, to_string(worst.exposed))});
+                       .note = fmt::format("of the ranks' time in the step{}; most on rank {}, {}",
+                                           axes.empty() ? "" : ": " + axes, summary.exposed_rank,
+                                           to_string(worst.exposed))});
   }
   return numbers;
 }
@@ -428,7 +435,7 @@ Page trace_page(const Trace& trace, const TraceReportText& text) {
   const trace::Summary summary = trace::summarize(trace);
   const Rows rows = rows_of(trace, summary, text.mesh);
   return {.title = title_of(trace, text, summary),
-          .numbers = key_numbers(summary),
+          .numbers = key_numbers(summary, text.scale),
           .more = more_numbers(summary),
           .assumed = text.assumed,
           .panels = {lanes_panel(trace, summary, rows), ranks_panel(summary, rows),

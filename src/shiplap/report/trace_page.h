@@ -6,6 +6,7 @@
 
 #include "shiplap/plan/mesh.h"
 #include "shiplap/report/page.h"
+#include "shiplap/report/trace.h"
 #include "shiplap/trace/summary.h"
 #include "shiplap/trace/trace.h"
 
@@ -16,6 +17,7 @@ struct TraceReportText {
   std::vector<std::string> assumed;  // whole sentences
   std::string command;               // that created it
   plan::Mesh mesh;                   // names classes of ranks; no axes: not known
+  TraceScale scale;
 };
 
 [[nodiscard]] Page trace_page(const trace::Trace& trace, const TraceReportText& text);

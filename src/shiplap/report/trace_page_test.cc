@@ -44,7 +44,9 @@ std::string html_of(const Trace& trace) {
 
 TEST(TraceReport, TitleIsTheFinding) {
   // Two ranks, 2 ms of work in 3 ms each.
-  EXPECT_EQ(trace_page(example(2, 1e-3), {.name = "1F1B"}).title,
+  Trace pipeline = example(2, 1e-3);
+  for (Event& event : pipeline.ranks[1].events) event.layer = 1;
+  EXPECT_EQ(trace_page(pipeline, {.name = "1F1B"}).title,
             "1F1B on 2 ranks: 33.3\u00A0% bubble, peak 3.00 MiB on rank 0");
 }
 

@@ -15,10 +15,15 @@ namespace {
 std::uint64_t hash_of(const dispatch::AttentionLayout& layout) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&](std::uint64_t number) { hash = (hash ^ number) * 0x100000001b3; };
+  add(static_cast<std::uint64_t>(layout.mask().kind()));
+  add(layout.mask().tokens());
   for (int rank = 0; rank < layout.world_size(); ++rank) {
     add(layout.cu_seqlens_q(rank).size());
     for (const std::uint32_t end : layout.cu_seqlens_q(rank)) add(end);
-    for (const std::uint32_t end : layout.cu_seqlens_kv(rank)) add(end);
+    for (int i = 0; i < layout.num_local_seqs(rank); ++i) {
+      add(layout.keys(rank, i).begin);
+      add(layout.keys(rank, i).end);
+    }
   }
   return hash;
 }

@@ -309,25 +309,35 @@ class Calibrator {
   // Tiny GEMMs: only the overhead of the step and its chunks remains.
   void steps() {
     constexpr int kPieces = 8;
+    constexpr std::int64_t kRows = 16;  // of a tile
     const int others = world_.size() - 1;
-    Problem problem{.m = std::int64_t{16} * kPieces * world_.size(),
+    Problem problem{.m = kRows * kPieces * world_.size(),
                     .n = std::int64_t{16} * world_.size(),
                     .k = 16,
                     .ranks = world_.size()};
-    const auto took = [&](Method method, int chunks) {
+    const auto took = [&](const overlap::Choice& choice, int chunks) {
       problem.chunks = chunks;
-      OverlappedGemm product = ready({Type::all_gather, method}, problem, world_);
+      OverlappedGemm product = ready(choice, problem, world_);
       return measure([&] { product.run(); });
     };
     const double call = made_.gemms.front().call.value;
-    const double whole = took(Method::ring_exchange, 1);
-    const double more = took(Method::ring_exchange, kPieces) - whole;
-    made_.tile_overhead = {std::max(0.0, more / ((kPieces - 1) * others) - call)};
+    const overlap::Choice split{.type = Type::all_gather, .method = Method::ring_exchange};
+    const overlap::Choice atomic{split.type, split.method, true};
+    const double whole = took(split, 1);
+    const auto tile = [&](const overlap::Choice& choice, double calls) {
+      const double more = (took(choice, kPieces) - whole) / ((kPieces - 1) * others);
+      return std::max(0.0, more - calls * call);
+    };
+    const double split_tile = tile(split, 1);
+    // Tiles that are multiplied together share a call.
+    const double together = static_cast<double>(overlap::joined_rows(problem.m)) / kRows;
+    made_.tile_overhead = {std::min(split_tile, tile(atomic, 1 / together))};
+    made_.launch = {split_tile - made_.tile_overhead.value};
     // Each rank multiplies its local rows first, and the others when they arrive.
     const double arrival = std::max(call, made_.message.value + made_.latency.value);
-    made_.step = {std::max(0.0, whole - arrival - others * (made_.tile_overhead.value + call))};
-    made_.collective = {std::max(
-        0.0, took(Method::none, 1) - made_.step.value - call - others * made_.message.value)};
+    made_.step = {std::max(0.0, whole - arrival - others * (split_tile + call))};
+    made_.collective = {std::max(0.0, took({Type::all_gather, Method::none}, 1) - made_.step.value -
+                                          call - others * made_.message.value)};
   }
 
   // Overlaps a chunked GEMM with communication of half its duration, and measures the slowdown.
@@ -364,7 +374,7 @@ class Calibrator {
       if (k >= 0) apart.push_back(both - alone);
     }
     made.more = median(std::move(apart)) - made_.step.value -
-                kChunks * (ranks - 1) * made_.tile_overhead.value;
+                kChunks * (ranks - 1) * (made_.tile_overhead + made_.launch).value;
     return made;
   }
   // The number of weight columns whose GEMM takes as long as sending `bytes`.

@@ -1,7 +1,10 @@
-// The completion tracker: one state per operation behind one mutex and one condition variable.
+// The completion tracker: one atomic state per operation, and one counter of changes to wait on.
 //
 // Invariants:
 // - States only advance: pending -> started -> complete, until reset().
+// - A state is stored before `changes_` rises. A waiting thread reads `changes_` before the states,
+//   so it never misses a change. Whoever sees a state sees what was written before it was stored:
+//   the rows of a computation, or of a message.
 // - incomplete_[batch] counts the members of the batch that are not complete. At 0 the batch is
 //   complete. A batch without members is completed by the thread that starts it.
 // - After cancel() every blocked and every later wait throws Cancelled, so a failure on one thread
@@ -15,14 +18,16 @@
 
 namespace shiplap::run {
 
-CompletionTracker::CompletionTracker(const plan::RankProgram& program) : program_(program) {
+CompletionTracker::CompletionTracker(const plan::RankProgram& program)
+    : program_(program),
+      states_(program.operations.size()),
+      incomplete_(program.operations.size()) {
   reset();
 }
 
 void CompletionTracker::reset() {
-  const std::lock_guard lock(mutex_);
-  states_.assign(program_.operations.size(), OperationState::pending);
-  incomplete_.assign(program_.operations.size(), 0);
+  for (auto& state : states_) state = OperationState::pending;
+  for (auto& count : incomplete_) count = 0;
   for (const plan::flat::Operation& op : program_.operations) {
     if (op.batch >= 0) ++incomplete_[op.batch];
   }
@@ -30,24 +35,13 @@ void CompletionTracker::reset() {
   progress_ = now();
 }
 
-bool CompletionTracker::is_ready_locked(const plan::flat::Operation& op) const {
-  return std::ranges::all_of(program_.after(op), [&](std::int32_t other) {
-    return states_[other] == OperationState::complete;
-  });
-}
-
-bool CompletionTracker::is_ready(const plan::flat::Operation& op) {
-  const std::lock_guard lock(mutex_);
-  return is_ready_locked(op);
-}
-
-bool CompletionTracker::is_complete(std::int32_t op) {
-  const std::lock_guard lock(mutex_);
-  return states_[op] == OperationState::complete;
+bool CompletionTracker::is_ready(const plan::flat::Operation& op) const {
+  return std::ranges::all_of(program_.after(op),
+                             [&](std::int32_t other) { return is_complete(other); });
 }
 
 void CompletionTracker::await_dependencies(const plan::flat::Operation& op) {
-  await([&] { return is_ready_locked(op); });
+  await([&] { return is_ready(op); });
 }
 
 void CompletionTracker::await_start(std::int32_t op) {
@@ -55,32 +49,25 @@ void CompletionTracker::await_start(std::int32_t op) {
 }
 
 void CompletionTracker::await_completion(std::int32_t op) {
-  await([&] { return states_[op] == OperationState::complete; });
+  await([&] { return is_complete(op); });
 }
 
 void CompletionTracker::start(std::int32_t op) {
-  const std::lock_guard lock(mutex_);
   states_[op] = OperationState::started;
-  changed_.notify_all();
-}
-
-void CompletionTracker::complete_locked(std::int32_t op) {
-  states_[op] = OperationState::complete;
-  const std::int32_t batch = program_.operations[op].batch;
-  if (batch >= 0 && --incomplete_[batch] == 0) complete_locked(batch);
+  notify();
 }
 
 void CompletionTracker::complete(std::int32_t op) {
-  const std::lock_guard lock(mutex_);
   progress_ = now();
-  complete_locked(op);
-  changed_.notify_all();
+  states_[op] = OperationState::complete;
+  const std::int32_t batch = program_.operations[op].batch;
+  if (batch >= 0 && --incomplete_[batch] == 0) complete(batch);
+  notify();
 }
 
 void CompletionTracker::cancel() {
-  const std::lock_guard lock(mutex_);
   cancelled_ = true;
-  changed_.notify_all();
+  notify();
 }
 
 }  // namespace shiplap::run

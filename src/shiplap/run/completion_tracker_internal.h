@@ -1,13 +1,11 @@
-// The state of every operation of a step: pending, started or complete. The threads of a rank wait
-// here for each other.
+// The state of every operation of a step: pending, started or complete, each an atomic counter that
+// only rises. The threads of a rank wait here for each other.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <vector>
 
 #include "shiplap/base/units.h"
@@ -27,8 +25,14 @@ class CompletionTracker {
   void reset();
 
   // Returns whether all dependencies (`after`) of the operation are complete.
-  [[nodiscard]] bool is_ready(const plan::flat::Operation& op);
-  [[nodiscard]] bool is_complete(std::int32_t op);
+  [[nodiscard]] bool is_ready(const plan::flat::Operation& op) const;
+  [[nodiscard]] bool is_complete(std::int32_t op) const {
+    return states_[op] == OperationState::complete;
+  }
+
+  [[nodiscard]] bool has_started(std::int32_t op) const {
+    return states_[op] != OperationState::pending;
+  }
 
   // These block. They throw Cancelled after cancel().
   void await_dependencies(const plan::flat::Operation& op);
@@ -66,20 +70,24 @@ class CompletionTracker {
 
  private:
   enum class OperationState : std::uint8_t { pending, started, complete };
-  [[nodiscard]] bool is_ready_locked(const plan::flat::Operation& op) const;
-  void complete_locked(std::int32_t op);
+  void notify() {
+    ++changes_;
+    changes_.notify_all();
+  }
   template <class Done>
   void await(const Done& done) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return cancelled_ || done(); });
-    if (cancelled_) throw Cancelled{};
+    while (true) {
+      const std::uint32_t seen = changes_;
+      if (cancelled_) throw Cancelled{};
+      if (done()) return;
+      changes_.wait(seen);
+    }
   }
 
   const plan::RankProgram& program_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<OperationState> states_;    // by operation
-  std::vector<std::int32_t> incomplete_;  // by batch: number of members
+  std::vector<std::atomic<OperationState>> states_;    // by operation
+  std::vector<std::atomic<std::int32_t>> incomplete_;  // by batch: number of members
+  std::atomic<std::uint32_t> changes_ = 0;
   std::atomic<bool> cancelled_ = false;
   std::atomic<int> computing_ = 0;
   std::atomic<double> progress_ = 0;

@@ -8,6 +8,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/plan/link.h"
+#include "shiplap/run/flight_record_internal.h"
 #include "shiplap/run/polled_internal.h"
 #include "shiplap/run/stream_threads_internal.h"
 
@@ -47,12 +48,15 @@ Expanded expand_checked(const plan::Plan& plan, const comm::Communicator& world,
   return made;
 }
 
-std::vector<const KernelTable::Kernel*> find_kernels(const plan::RankProgram& program,
-                                                     const KernelTable& kernels) {
-  std::vector<const KernelTable::Kernel*> found;
-  for (const Operation& op : program.operations) {
-    const auto* const compute = std::get_if<plan::Compute>(&op.source->action);
-    found.push_back(compute == nullptr ? nullptr : kernels.find(compute->kernel));
+std::vector<BoundKernel> find_kernels(const plan::RankProgram& program,
+                                      const KernelTable& kernels) {
+  std::vector<BoundKernel> found(program.operations.size());
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    const plan::Operation& source = *program.operations[k].source;
+    const auto* const compute = std::get_if<plan::Compute>(&source.action);
+    if (compute == nullptr) continue;
+    found[k].one = kernels.find(compute->kernel);
+    if (source.joined) found[k].joined = kernels.find_joined(compute->kernel);
   }
   return found;
 }
@@ -117,15 +121,24 @@ class Executor::Impl {
                               .kernels = kernels_,
                               .world = world_,
                               .tracker = *tracker_,
+                              .timings = timings_,
                               .step = steps_,
                               .poison = options_.poison};
-    const std::vector<Timing> timings =
-        options_.progress == Progress::polled ? run_polled(context) : run_on_threads(context);
+    timings_.assign(program().operations.size(), {});
+    options_.progress == Progress::polled ? run_polled(context) : run_on_threads(context);
     ++steps_;
     failed_ = false;
     StepResult result{.start = {start - epoch_}, .duration = {CompletionTracker::now() - start}};
-    if (options_.traces) result.trace = make_trace(timings, start);
+    if (options_.traces) result.trace = make_trace(timings_, start);
     return result;
+  }
+  [[nodiscard]] std::string flight_record(std::string_view plan_file) const {
+    return run::flight_record({.program = program(),
+                               .tracker = *tracker_,
+                               .timings = timings_,
+                               .number = failed_ || steps_ == 0 ? steps_ : steps_ - 1,
+                               .timeout = world_.timeout(),
+                               .plan_file = std::string(plan_file)});
   }
 
  private:
@@ -172,8 +185,9 @@ class Executor::Impl {
   std::shared_ptr<RankState> rank_state_;
   CommunicatorSet communicators_;
   Schedule schedule_;
-  std::vector<const KernelTable::Kernel*> kernels_;
+  std::vector<BoundKernel> kernels_;
   std::unique_ptr<CompletionTracker> tracker_;
+  std::vector<Timing> timings_;       // of the last step, by operation
   plan::RankTemplate operations_;     // if it traces
   std::vector<trace::Event> events_;  // likewise, without times
   double epoch_ = 0;
@@ -189,6 +203,9 @@ Executor& Executor::operator=(Executor&&) noexcept = default;
 Executor::~Executor() = default;
 
 StepResult Executor::step() { return impl_->step(); }
+std::string Executor::flight_record(std::string_view plan_file) const {
+  return impl_->flight_record(plan_file);
+}
 
 const plan::RankProgram& Executor::program() const { return impl_->program(); }
 

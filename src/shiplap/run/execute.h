@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -75,6 +76,11 @@ class Executor {
   // cancelled, and the rank aborts its communicators, so that no other rank waits for it. The
   // executor is unusable after that.
   StepResult step();
+
+  // What this rank has called in the last step, whether or not it failed, as a dump of PyTorch's
+  // flight recorder (JSON). `shiplap postmortem` finds out from the dumps of all ranks which rank
+  // made the others wait. Lines are those of `plan_file` if operations have no source line.
+  [[nodiscard]] std::string flight_record(std::string_view plan_file = "plan") const;
 
   [[nodiscard]] const plan::RankProgram& program() const;
   // A buffer of this rank, or some of its rows. REQUIRES: they exist, and no step is running.

@@ -24,9 +24,19 @@ void KernelTable::bind(std::string name, Kernel kernel) {
   ensure(is_new, "a kernel is bound once");
 }
 
+void KernelTable::bind_joined(std::string_view name, JoinedKernel kernel) {
+  ensure(find(name) != nullptr && find_joined(name) == nullptr, "a joined kernel is a second form");
+  joined_.emplace(name, std::move(kernel));
+}
+
 const KernelTable::Kernel* KernelTable::find(std::string_view name) const {
   const auto found = kernels_.find(name);
   return found == kernels_.end() ? nullptr : &found->second;
+}
+
+const KernelTable::JoinedKernel* KernelTable::find_joined(std::string_view name) const {
+  const auto found = joined_.find(name);
+  return found == joined_.end() ? nullptr : &found->second;
 }
 
 std::vector<std::string> KernelTable::names() const {

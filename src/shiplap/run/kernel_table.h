@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <span>
 #include <string>
@@ -34,6 +35,7 @@ struct KernelAccess {
   [[nodiscard]] bool is_of(std::string_view tensor_kind) const {
     return tensor->kind == tensor_kind;
   }
+  [[nodiscard]] std::int64_t rows() const { return std::ssize(bytes) / row_bytes; }
   // The instance of the tensor: the layer.
   [[nodiscard]] std::int64_t instance() const { return value->instance; }
 
@@ -67,6 +69,20 @@ struct KernelCall {
   }
 };
 
+// One call of a kernel for consecutive `joined` computations of a stream. It works through them in
+// order, and raises the counter of each when it is done: whatever depends on it, such as a message,
+// starts then, not when the call ends.
+struct JoinedCall {
+  std::span<const KernelCall> tiles;
+  // Whether the dependencies of a tile are complete.
+  std::function<bool(std::size_t tile)> is_ready;
+  // Waits for them. Returns false if the kernel must return, and be called again for the rest:
+  // with Progress::polled, this rank has something else to run.
+  std::function<bool(std::size_t tile)> await;
+  // Raises the counter. REQUIRES: all tiles before are complete.
+  std::function<void(std::size_t tile)> complete;
+};
+
 // A value that a rank has in memory when a step begins (`given`, `keep`).
 struct GivenCall {
   const plan::RankProgram* program = nullptr;
@@ -77,21 +93,27 @@ struct GivenCall {
 class KernelTable {
  public:
   using Kernel = std::function<void(const KernelCall&)>;
+  using JoinedKernel = std::function<void(const JoinedCall&)>;
   using Provider = std::function<void(const GivenCall&)>;
 
   // REQUIRES: no kernel of this name is bound.
   void bind(std::string name, Kernel kernel);
+  // Calls `kernel` for `joined` computations. Without it they are calls of their own. REQUIRES: a
+  // kernel of this name is bound.
+  void bind_joined(std::string_view name, JoinedKernel kernel);
   // Called for every `given` and `keep` of the plan before each step. It writes the batch, and
   // before step 0 the weights. Without a provider, memory is left unchanged.
   void bind_given(Provider provider) { given_ = std::move(provider); }
 
   // Returns null if there is none.
   [[nodiscard]] const Kernel* find(std::string_view name) const;
+  [[nodiscard]] const JoinedKernel* find_joined(std::string_view name) const;
   [[nodiscard]] const Provider& given() const { return given_; }
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:
   std::map<std::string, Kernel, std::less<>> kernels_;
+  std::map<std::string, JoinedKernel, std::less<>> joined_;
   Provider given_;
 };
 

@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include "shiplap/base/error.h"
 #include "shiplap/run/location_internal.h"
 #include "shiplap/run/operation_runner_internal.h"
 
@@ -18,10 +23,7 @@ KernelAccess kernel_access(const RankMemory& memory, plan::Access::Kind kind,
 }
 
 OperationRunner::OperationRunner(const StepContext& context, std::function<void()> poll)
-    : context_(context),
-      poll_(std::move(poll)),
-      timings_(context.state.program.operations.size()),
-      members_(context.state.program.operations.size()) {
+    : context_(context), poll_(std::move(poll)), members_(context.state.program.operations.size()) {
   const std::vector<Operation>& operations = context.state.program.operations;
   for (std::size_t k = 0; k < operations.size(); ++k) {
     if (operations[k].batch < 0) continue;
@@ -67,21 +69,80 @@ void OperationRunner::run_action(std::size_t stream, std::int32_t op) {
   if (context_.poison) state.memory.poison(here.from);
 }
 
-void OperationRunner::compute(std::size_t stream, std::int32_t op) {
-  const CompletionTracker::Computing computing(context_.tracker);
-  const plan::RankProgram& program = context_.state.program;
-  const Operation& here = operation(op);
+std::vector<KernelAccess> OperationRunner::accesses_of(std::int32_t op) const {
   std::vector<KernelAccess> accesses;
-  for (const plan::flat::Access& access : program.accesses_of(here)) {
+  for (const plan::flat::Access& access : context_.state.program.accesses_of(operation(op))) {
     accesses.push_back(
         kernel_access(context_.state.memory, access.kind, access.region, access.value));
   }
-  (*context_.kernels[op])(KernelCall{.program = &program,
-                                     .operation = &here,
-                                     .step = context_.step,
-                                     .stream = static_cast<std::int32_t>(stream),
-                                     .accesses = accesses,
-                                     .poll = poll_ ? &poll_ : nullptr});
+  return accesses;
+}
+
+KernelCall OperationRunner::kernel_call(std::size_t stream, std::int32_t op,
+                                        std::span<const KernelAccess> accesses) const {
+  return {.program = &context_.state.program,
+          .operation = &operation(op),
+          .step = context_.step,
+          .stream = static_cast<std::int32_t>(stream),
+          .accesses = accesses,
+          .poll = poll_ ? &poll_ : nullptr};
+}
+
+void OperationRunner::compute(std::size_t stream, std::int32_t op) {
+  const CompletionTracker::Computing computing(context_.tracker);
+  (*context_.kernels[op].one)(kernel_call(stream, op, accesses_of(op)));
+}
+
+std::size_t OperationRunner::call_size(std::span<const std::int32_t> listed,
+                                       std::size_t from) const {
+  if (context_.kernels[listed[from]].joined == nullptr) return 1;
+  std::size_t end = from + 1;
+  while (end < listed.size() && operation(listed[end]).continues_call) ++end;
+  return end - from;
+}
+
+std::size_t OperationRunner::run_joined(std::size_t stream, std::span<const std::int32_t> ops,
+                                        const std::function<bool(std::int32_t op)>& await) {
+  std::vector<std::vector<KernelAccess>> accesses;
+  std::vector<KernelCall> tiles;
+  for (const std::int32_t op : ops) {
+    accesses.push_back(accesses_of(op));
+    tiles.push_back(kernel_call(stream, op, accesses.back()));
+  }
+  // A rank that waits for a message does not compute.
+  std::optional<CompletionTracker::Computing> computing(context_.tracker);
+  std::size_t complete = 0;
+  bool waits = false;
+  const auto is_ready = [&](std::size_t tile) {
+    return context_.tracker.is_ready(operation(ops[tile]));
+  };
+  const auto await_tile = [&](std::size_t tile) {
+    if (is_ready(tile)) return true;
+    computing.reset();
+    waits = true;
+    const bool can_go_on = await(ops[tile]);
+    waits = false;
+    computing.emplace(context_.tracker);
+    if (can_go_on) begin(ops[tile]);
+    return can_go_on;
+  };
+  const auto complete_tile = [&](std::size_t tile) {
+    ensure(tile == complete, "tiles complete in order");
+    end(ops[tile]);
+    if (++complete == ops.size()) return;
+    context_.tracker.start(ops[complete]);
+    begin(ops[complete]);
+  };
+  context_.tracker.start(ops.front());
+  begin(ops.front());
+  try {
+    (*context_.kernels[ops.front()].joined)(
+        {.tiles = tiles, .is_ready = is_ready, .await = await_tile, .complete = complete_tile});
+  } catch (const std::exception&) {
+    if (waits) throw;  // what failed is the message that it waits for
+    rethrow_with_location(context_.state.program, ops[std::min(complete, ops.size() - 1)]);
+  }
+  return complete;
 }
 
 }  // namespace shiplap::run

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,13 +37,20 @@ struct Timing {
   double end = 0;
 };
 
+// The kernel of a computation, and its form for `joined` ones, if there is one.
+struct BoundKernel {
+  const KernelTable::Kernel* one = nullptr;
+  const KernelTable::JoinedKernel* joined = nullptr;
+};
+
 struct StepContext {
   RankState& state;
   CommunicatorSet& communicators;
   const Schedule& schedule;
-  const std::vector<const KernelTable::Kernel*>& kernels;  // by operation
+  const std::vector<BoundKernel>& kernels;  // by operation
   comm::Communicator& world;
   CompletionTracker& tracker;
+  std::vector<Timing>& timings;  // by operation
   std::int64_t step = 0;
   bool poison = false;
 };
@@ -60,27 +68,35 @@ class OperationRunner {
   [[nodiscard]] const std::vector<std::int32_t>& members(std::int32_t batch) const {
     return members_[batch];
   }
-  [[nodiscard]] const std::vector<Timing>& timings() const { return timings_; }
 
   // Runs an operation to completion on the calling thread, with the scratch memory of a stream.
   // REQUIRES: it is not a batch.
   void run(std::size_t stream, std::int32_t op);
+
+  // Returns how many operations from `listed[from]` on are one kernel call.
+  [[nodiscard]] std::size_t call_size(std::span<const std::int32_t> listed, std::size_t from) const;
+  // Runs them by one call. `await` waits for the dependencies of one, or returns false to end the
+  // call. Returns how many are complete. REQUIRES: the first one is ready, and there are several.
+  std::size_t run_joined(std::size_t stream, std::span<const std::int32_t> ops,
+                         const std::function<bool(std::int32_t op)>& await);
   void communicate(Scratch& scratch, std::int32_t op);
 
   // Record begin and end of an operation that runs elsewhere.
-  void begin(std::int32_t op) { timings_[op].begin = CompletionTracker::now(); }
+  void begin(std::int32_t op) { context_.timings[op].begin = CompletionTracker::now(); }
   void end(std::int32_t op) {
-    timings_[op].end = CompletionTracker::now();
+    context_.timings[op].end = CompletionTracker::now();
     context_.tracker.complete(op);
   }
 
  private:
   void run_action(std::size_t stream, std::int32_t op);
   void compute(std::size_t stream, std::int32_t op);
+  [[nodiscard]] std::vector<KernelAccess> accesses_of(std::int32_t op) const;
+  [[nodiscard]] KernelCall kernel_call(std::size_t stream, std::int32_t op,
+                                       std::span<const KernelAccess> accesses) const;
 
   StepContext context_;
   std::function<void()> poll_;
-  std::vector<Timing> timings_;
   std::vector<std::vector<std::int32_t>> members_;  // by batch
 };
 

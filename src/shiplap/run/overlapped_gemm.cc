@@ -12,13 +12,15 @@
 //   - otherwise a collective rounds the sums, and the caller applies it (no applies_epilogue()).
 //
 // With polled progress there is no progress thread: a GEMM of many rows is split, and the kernel
-// polls between the pieces. Weights are packed when the first tile runs, after the first messages
-// were posted, so that packing overlaps communication.
+// polls between the pieces. The tiles of an atomic choice are one call (multiply_joined), which
+// raises the counter of each chunk that messages wait for. Weights are packed when the first tile
+// runs, after the first messages were posted, so that packing overlaps communication.
 #include "shiplap/run/overlapped_gemm.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <string>
 #include <utility>
@@ -132,6 +134,7 @@ class OverlappedGemm::State {
   KernelTable table() {
     KernelTable table;
     table.bind("gemm", [this](const KernelCall& call) { multiply(call); });
+    table.bind_joined("gemm", [this](const JoinedCall& call) { multiply_joined(call); });
     table.bind("cast", [this](const KernelCall& call) { reduce_sums(call); });
     table.bind("add", [this](const KernelCall& call) { reduce_sums(call); });
     return table;
@@ -158,9 +161,7 @@ class OverlappedGemm::State {
     }
     const KernelAccess& total = call.accesses[0];
     const KernelAccess& out = call.accesses[1];
-    kernels::apply_epilogue({.data = total.bytes.data(),
-                             .rows = std::ssize(out.bytes) / out.row_bytes,
-                             .columns = problem_.n},
+    kernels::apply_epilogue({.data = total.bytes.data(), .rows = out.rows(), .columns = problem_.n},
                             {.data = out.bytes.data(), .type = gemm_dtype(out.type)},
                             epilogue_from(first_row(call, 1), problem_.n));
   }
@@ -180,7 +181,7 @@ class OverlappedGemm::State {
     const KernelAccess& from = call.accesses[0];
     const KernelAccess& into = call.accesses[1];
     const std::int64_t columns = sum_columns();
-    const std::int64_t rows = std::ssize(from.bytes) / from.row_bytes;
+    const std::int64_t rows = from.rows();
     if (is_quantized(into)) {
       return quantize_rows({.data = from.bytes.data(), .rows = rows, .columns = columns},
                            problem_.sums, into.bytes.data(), into.row_bytes, ScaleScope::per_row);
@@ -222,13 +223,47 @@ class OverlappedGemm::State {
     call.poll_progress();
     pack_pending_weights();
     const KernelAccess& y = call.accesses[2];
-    const std::int64_t rows = std::ssize(y.bytes) / y.row_bytes;
+    const std::int64_t rows = y.rows();
     const bool is_cut = call.is_polled() || is_quantized(y);
     const std::int64_t step = is_cut ? kRowsBetweenPolls : std::max<std::int64_t>(1, rows);
     for (std::int64_t row = 0; row < rows; row += step) {
       call.poll_progress();
       multiply_rows(call, row, std::min(step, rows - row));
     }
+  }
+
+  // One call for all tiles. Neighbours that are ready are multiplied together, see joined_rows():
+  // then small chunks cost little more than large ones.
+  void multiply_joined(const JoinedCall& call) {
+    std::size_t tile = 0;
+    while (tile < call.tiles.size() && call.await(tile)) {
+      KernelCall merged = call.tiles[tile];
+      std::array<KernelAccess, 3> accesses{merged.accesses[0], merged.accesses[1],
+                                           merged.accesses[2]};
+      merged.accesses = accesses;
+      std::size_t end = tile + 1;
+      for (; end < call.tiles.size() && call.is_ready(end); ++end) {
+        if (!extend(accesses, call.tiles[end].accesses)) break;
+      }
+      multiply(merged);
+      for (; tile < end; ++tile) call.complete(tile);
+    }
+  }
+  // Appends the rows of x and y of the next tile if they follow in memory and are not too many.
+  [[nodiscard]] bool extend(std::array<KernelAccess, 3>& tile,
+                            std::span<const KernelAccess> next) const {
+    const auto follows = [&](std::size_t access) {
+      const std::span<std::byte> bytes = tile[access].bytes;
+      return bytes.data() + bytes.size() == next[access].bytes.data();
+    };
+    if (tile[2].rows() + next[2].rows() > overlap::joined_rows(problem_.m) || !follows(0) ||
+        !follows(2))
+      return false;
+    for (const std::size_t access : {0, 2}) {
+      std::span<std::byte>& bytes = tile[access].bytes;
+      bytes = {bytes.data(), bytes.size() + next[access].bytes.size()};
+    }
+    return true;
   }
 
   // Multiplies `count` rows of a tile, from `row` on.

@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -53,7 +54,6 @@ class PolledRunner {
       if (idle_rounds > 0) back_off(idle_rounds);
     }
   }
-  [[nodiscard]] const std::vector<Timing>& timings() const { return runner_.timings(); }
 
  private:
   struct StreamPosition {
@@ -132,30 +132,58 @@ class PolledRunner {
     messages_.start(op);
   }
 
-  // Runs the first listed computation that can start, or else a collective.
-  bool run_next() {
-    std::size_t chosen = streams_.size();
+  // The stream, besides one, whose computation or collective is the next to run; none: kNoStream.
+  static constexpr std::size_t kNoStream = -1;
+  [[nodiscard]] std::size_t next_stream(std::size_t besides = kNoStream) const {
+    std::size_t chosen = kNoStream;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream) {
-      if (is_at_end(stream) || streams_[stream].waits) continue;
+      if (stream == besides || is_at_end(stream) || streams_[stream].waits) continue;
       const std::int32_t op = head(stream);
       if (op_class(op) == OpClass::nonblocking ||
           !context_.tracker.is_ready(runner_.operation(op))) {
         continue;
       }
       const auto priority = [&](std::int32_t each) { return std::pair(op_class(each), each); };
-      if (chosen == streams_.size() || priority(op) < priority(head(chosen))) chosen = stream;
+      if (chosen == kNoStream || priority(op) < priority(head(chosen))) chosen = stream;
     }
-    const bool computes = chosen != streams_.size() && op_class(head(chosen)) == OpClass::compute;
+    return chosen;
+  }
+
+  // Runs the first listed computation that can start, or else a collective.
+  bool run_next() {
+    const std::size_t chosen = next_stream();
+    const bool computes = chosen != kNoStream && op_class(head(chosen)) == OpClass::compute;
     if (!computes && !collectives_.empty()) {
       const auto [stream, op] = collectives_.front();
       collectives_.erase(collectives_.begin());
       runner_.run(stream, op);
       return true;
     }
-    if (chosen == streams_.size()) return false;
+    if (chosen == kNoStream) return false;
+    const std::size_t count = runner_.call_size(listed(chosen), streams_[chosen].next);
+    if (count > 1) {
+      streams_[chosen].next += run_joined(chosen, count);
+      return true;
+    }
     runner_.run(chosen, head(chosen));
     ++streams_[chosen].next;
     return true;
+  }
+
+  // The call ends early if it waits for a message and something else on this rank can run: the
+  // message may depend on that.
+  std::size_t run_joined(std::size_t stream, std::size_t count) {
+    const std::size_t first = streams_[stream].next;
+    const auto await = [&](std::int32_t op) {
+      for (int idle_rounds = 0; !context_.tracker.is_ready(runner_.operation(op)); ++idle_rounds) {
+        if (poll()) idle_rounds = 0;
+        if (context_.tracker.is_ready(runner_.operation(op))) break;
+        if (!collectives_.empty() || next_stream(stream) != kNoStream) return false;
+        if (idle_rounds > 0) back_off(idle_rounds);
+      }
+      return true;
+    };
+    return runner_.run_joined(stream, std::span(listed(stream)).subspan(first, count), await);
   }
 
   void back_off(int idle_rounds) {
@@ -174,7 +202,7 @@ class PolledRunner {
 
 }  // namespace
 
-std::vector<Timing> run_polled(const StepContext& context) {
+void run_polled(const StepContext& context) {
   PolledRunner runner(context);
   try {
     runner.run();
@@ -182,7 +210,6 @@ std::vector<Timing> run_polled(const StepContext& context) {
     abort_with_failure(context.world, std::current_exception());
     throw;
   }
-  return runner.timings();
 }
 
 std::vector<Diagnostic> polling_conflicts(const plan::RankProgram& program) {

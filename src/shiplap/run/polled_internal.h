@@ -9,8 +9,8 @@
 
 namespace shiplap::run {
 
-// Blocks until all operations are complete and returns their timings. Throws the first failure.
-[[nodiscard]] std::vector<Timing> run_polled(const StepContext& context);
+// Blocks until all operations are complete. Throws the first failure.
+void run_polled(const StepContext& context);
 
 // A collective blocks its rank until all others have entered it. If other communication must make
 // progress meanwhile (on another stream, in the same batch, or because the collective is

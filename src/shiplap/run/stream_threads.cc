@@ -20,10 +20,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/resources.h"
 #include "shiplap/run/location_internal.h"
 #include "shiplap/run/stream_threads_internal.h"
@@ -38,7 +40,6 @@ class StreamThreads {
   explicit StreamThreads(const StepContext& context);
 
   void run();
-  [[nodiscard]] const std::vector<Timing>& timings() const { return runner_.timings(); }
 
  private:
   void start_all(std::vector<std::jthread>& threads);
@@ -46,6 +47,8 @@ class StreamThreads {
   void run_group(std::size_t group);
   // Runs one operation of a stream, or posts it to the thread of its group or channel.
   void execute(std::size_t stream, std::int32_t op);
+  // Runs `joined` computations by one call.
+  void execute_joined(std::size_t stream, std::span<const std::int32_t> ops);
   void post_operation(std::int32_t op);
   void start_batch(std::int32_t batch);
   template <class Task>
@@ -125,7 +128,15 @@ void StreamThreads::start_all(std::vector<std::jthread>& threads) {
 // ---- threads
 
 void StreamThreads::run_stream(std::size_t stream) {
-  for (const std::int32_t op : context_.schedule.streams[stream]) execute(stream, op);
+  const std::vector<std::int32_t>& listed = context_.schedule.streams[stream];
+  std::size_t next = 0;
+  while (next < listed.size()) {
+    throw_if_cancelled();
+    const std::size_t count = runner_.call_size(listed, next);
+    count == 1 ? execute(stream, listed[next])
+               : execute_joined(stream, std::span(listed).subspan(next, count));
+    next += count;
+  }
 }
 
 void StreamThreads::run_group(std::size_t group) {
@@ -149,6 +160,15 @@ void StreamThreads::execute(std::size_t stream, std::int32_t op) {
   if (!here.source->async) context_.tracker.await_completion(op);
 }
 
+void StreamThreads::execute_joined(std::size_t stream, std::span<const std::int32_t> ops) {
+  const auto await = [&](std::int32_t op) {
+    context_.tracker.await_dependencies(runner_.operation(op));
+    return true;
+  };
+  await(ops.front());
+  runner_.run_joined(stream, ops, await);
+}
+
 void StreamThreads::post_operation(std::int32_t op) {
   context_.tracker.start(op);
   if (const std::string* const channel = message_channel(runner_.operation(op))) {
@@ -164,10 +184,6 @@ void StreamThreads::start_batch(std::int32_t batch) {
 
 }  // namespace
 
-std::vector<Timing> run_on_threads(const StepContext& context) {
-  StreamThreads threads(context);
-  threads.run();
-  return threads.timings();
-}
+void run_on_threads(const StepContext& context) { StreamThreads(context).run(); }
 
 }  // namespace shiplap::run

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <filesystem>
+#include <fstream>
 #include <span>
+#include <system_error>
 
 #include "shiplap/plan/expand.h"
 #include "shiplap/run/execute.h"
@@ -73,6 +77,26 @@ std::vector<JobSetting> settings_of(const TrainingRunOptions& options) {
           {"whether a trace is taken", options.traces ? "yes" : "no"}};
 }
 
+std::filesystem::path dump_file(const TrainingRunOptions& options, int rank) {
+  return std::filesystem::path(options.dump_folder) / fmt::format("rank_{}.json", rank);
+}
+
+// Those of an earlier run: a rank that is killed writes none.
+void remove_dump(const TrainingRunOptions& options, int rank) {
+  std::error_code ignored;
+  std::filesystem::remove(dump_file(options, rank), ignored);
+}
+
+// In the middle of a failure, a dump that cannot be written is not worth another exception.
+void dump(const Executor& executor, const TrainingRunOptions& options) {
+  try {
+    std::ofstream(dump_file(options, executor.program().rank.value))
+        << executor.flight_record(options.plan_file);
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
 }  // namespace
 
 TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
@@ -84,7 +108,7 @@ TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
                     {.traces = options.traces, .job_settings = settings_of(options)});
   TrainingRun run;
   StepResult last;
-  for (std::int64_t step = 0; step < options.steps; ++step) {
+  const auto run_step = [&](std::int64_t step) {
     last = executor.step();
     run.losses.push_back(kernels.mean_loss(world));
     double slowest = last.duration.value;
@@ -93,6 +117,14 @@ TrainingRun run_training(comm::Communicator& world, const plan::Plan& plan,
     if (world.rank() == 0 && options.on_step) {
       options.on_step({.number = step, .loss = run.losses.back(), .time = run.times.back()});
     }
+  };
+  const bool dumps = !options.dump_folder.empty();
+  if (dumps) remove_dump(options, world.rank());
+  try {
+    for (std::int64_t step = 0; step < options.steps; ++step) run_step(step);
+  } catch (...) {
+    if (dumps) dump(executor, options);
+    throw;
   }
   run.unequal = gather_weights(world, executor, options.training).unequal;
   if (options.traces) run.trace = gather_trace(world, plan, last);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "shiplap/base/units.h"
@@ -23,6 +24,9 @@ struct TrainingRunOptions {
   TrainingOptions training;  // see training_for()
   std::int64_t steps = 5;
   bool traces = false;  // of the last step
+  // If a step fails, every rank writes what it has called to this folder, for `shiplap postmortem`.
+  std::string dump_folder;
+  std::string plan_file = "plan";  // its name in these dumps
   // Called after each step, on rank 0.
   std::function<void(const TrainingStep&)> on_step;
 };

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "shiplap/base/error.h"
@@ -30,6 +32,13 @@ std::vector<Case> all_small_cases() {
       cases.push_back({"gpipe", gpipe, plain});
       cases.push_back({"one_f_one_b", one_f_one_b, plain});
       cases.push_back({"interleaved", interleaved, plain});
+      cases.push_back({"zb_h1", zb_h1, plain});
+      cases.push_back({"dualpipev",
+                       dualpipev,
+                       {.stages = stages,
+                        .microbatches = microbatches,
+                        .chunks = 2,
+                        .placement = Placement::v}});
       if (microbatches % stages != 0) continue;
       for (int chunks = 2; chunks <= 4; ++chunks) {
         cases.push_back({"interleaved",
@@ -52,7 +61,8 @@ int max_held(const std::vector<PipelineAction>& order) {
   int held = 0;
   int most = 0;
   for (const PipelineAction& action : order) {
-    held += action.direction == Direction::forward ? 1 : -1;
+    if (action.pass == Pass::forward) ++held;
+    if (action.pass == Pass::backward || action.pass == Pass::backward_weight) --held;
     most = std::max(most, held);
   }
   return most;
@@ -61,19 +71,35 @@ int max_held(const std::vector<PipelineAction>& order) {
 struct Times {
   double forward = 1;
   double backward = 2;
+  double backward_input = 1;
+  double backward_weight = 1;
+  [[nodiscard]] double of(Pass pass) const {
+    switch (pass) {
+      case Pass::forward:
+        return forward;
+      case Pass::backward:
+        return backward;
+      case Pass::backward_input:
+        return backward_input;
+      case Pass::backward_weight:
+        return backward_weight;
+    }
+    return 0;
+  }
 };
 
 // Simulates a pipeline with free messages: each stage runs its actions in order, each as soon as
 // its input is available. Independent of the formulas. Returns the end of the last action, or -1 if
 // the stages deadlock.
 double play(const Case& c, const Times& times) {
-  const auto [stages, microbatches, chunks] = c.pipeline;
+  const auto [stages, microbatches, chunks, placement] = c.pipeline;
   std::vector<std::vector<PipelineAction>> orders;
   for (int s = 0; s < stages; ++s) orders.push_back(c.order(c.pipeline, s));
   std::vector<std::size_t> next(stages, 0);
   std::vector<double> free(stages, 0);
-  // By direction, place in the pipeline and microbatch: when it was done.
-  std::map<std::tuple<Direction, int, int>, double> done;
+  // By pass, place in the pipeline and microbatch: when it was done. A whole backward is done when
+  // both halves are.
+  std::map<std::tuple<Pass, int, int>, double> done;
   bool moved = true;
   while (moved) {
     moved = false;
@@ -81,20 +107,20 @@ double play(const Case& c, const Times& times) {
       const auto i = static_cast<std::size_t>(s);
       if (next[i] == orders[i].size()) continue;
       const PipelineAction action = orders[i][next[i]];
-      const bool forward = action.direction == Direction::forward;
-      const int place = action.chunk * stages + s;
-      double ready = 0;
-      const bool turns_round = !forward && place == chunks * stages - 1;
-      if (!forward || place > 0) {
-        const auto needed =
-            turns_round
-                ? done.find({Direction::forward, place, action.microbatch})
-                : done.find({action.direction, forward ? place - 1 : place + 1, action.microbatch});
-        if (needed == done.end()) continue;
-        ready = needed->second;
-      }
-      free[i] = std::max(free[i], ready) + (forward ? times.forward : times.backward);
-      done[{action.direction, place, action.microbatch}] = free[i];
+      const bool returns = placement == Placement::v && action.chunk == 1;
+      const int place = action.chunk * stages + (returns ? stages - 1 - s : s);
+      std::tuple<Pass, int, int> needed{Pass::backward_input, place + 1, action.microbatch};
+      if (action.pass == Pass::forward)
+        needed = {Pass::forward, place - 1, action.microbatch};
+      else if (action.pass == Pass::backward_weight)
+        std::get<1>(needed) = place;
+      else if (place == chunks * stages - 1)
+        needed = {Pass::forward, place, action.microbatch};
+      const bool is_input = action.pass == Pass::forward && place == 0;
+      if (!is_input && !done.contains(needed)) continue;
+      free[i] = std::max(free[i], is_input ? 0 : done[needed]) + times.of(action.pass);
+      const bool whole = action.pass == Pass::backward;
+      done[{whole ? Pass::backward_input : action.pass, place, action.microbatch}] = free[i];
       ++next[i];
       moved = true;
     }
@@ -109,29 +135,37 @@ double play(const Case& c, const Times& times) {
 TEST(Schedule, DoesEveryChunkOfEveryMicrobatchOnceForwardAndThenOnceBackward) {
   for (const Case& c : all_small_cases()) {
     for (int stage = 0; stage < c.pipeline.stages; ++stage) {
-      std::set<std::pair<int, int>> forward;
-      std::set<std::pair<int, int>> backward;
+      using Items = std::set<std::pair<int, int>>;
+      std::map<Pass, Items> seen;
       for (const PipelineAction& action : c.order(c.pipeline, stage)) {
         const std::pair<int, int> what{action.chunk, action.microbatch};
         ASSERT_TRUE(action.chunk >= 0 && action.chunk < c.pipeline.chunks) << show(c);
         ASSERT_TRUE(action.microbatch >= 0 && action.microbatch < c.pipeline.microbatches)
             << show(c);
-        if (action.direction == Direction::forward) {
-          ASSERT_TRUE(forward.insert(what).second) << show(c);
-        } else {
-          ASSERT_TRUE(forward.contains(what)) << show(c);
-          ASSERT_TRUE(backward.insert(what).second) << show(c);
-        }
+        ASSERT_TRUE(seen[action.pass].insert(what).second) << show(c);
+        const Pass before =
+            action.pass == Pass::backward_weight ? Pass::backward_input : Pass::forward;
+        ASSERT_TRUE(action.pass == Pass::forward || seen[before].contains(what)) << show(c);
       }
       const auto all = static_cast<std::size_t>(c.pipeline.chunks * c.pipeline.microbatches);
-      ASSERT_EQ(forward.size(), all) << show(c);
-      ASSERT_EQ(backward.size(), all) << show(c);
+      ASSERT_EQ(seen[Pass::forward].size(), all) << show(c);
+      ASSERT_EQ(seen[Pass::backward].size() + seen[Pass::backward_input].size(), all) << show(c);
+      ASSERT_EQ(seen[Pass::backward_input], seen[Pass::backward_weight]) << show(c);
     }
   }
 }
 
+TEST(Schedule, NeverDeadlocks) {
+  for (const Case& c : all_small_cases()) ASSERT_GT(play(c, {}), 0) << show(c);
+}
+
+bool splits_backwards(const Case& c) {
+  return std::string(c.name) == "zb_h1" || std::string(c.name) == "dualpipev";
+}
+
 TEST(Schedule, LeavesTheBubbleOfTheTextbook) {
   for (const Case& c : all_small_cases()) {
+    if (splits_backwards(c)) continue;
     for (const Times times :
          {Times{.forward = 1, .backward = 1}, Times{.forward = 1, .backward = 2},
           Times{.forward = 3, .backward = 1}}) {
@@ -165,7 +199,7 @@ TEST(OneFOneB, HoldsNoMoreMicrobatchesThanThereAreStagesFromHereToTheEnd) {
 
 TEST(Interleaved, IsTheOrderThatMegatronPrints) {
   // Two stages, two chunks, four microbatches. Stage 1, the last: two forwards ahead.
-  using enum Direction;
+  using enum Pass;
   const std::vector<PipelineAction> last{
       {forward, 0, 0}, {forward, 0, 1},  {forward, 1, 0},  {backward, 1, 0},
       {forward, 1, 1}, {backward, 1, 1}, {forward, 0, 2},  {backward, 0, 0},
@@ -181,8 +215,8 @@ TEST(Interleaved, WithOneChunkIsOneFOneB) {
 
 TEST(Interleaved, HoldsAtMostItsWarmupAndOne) {
   for (const Case& c : all_small_cases()) {
-    const auto [stages, microbatches, chunks] = c.pipeline;
-    if (chunks == 1) continue;
+    const auto [stages, microbatches, chunks, placement] = c.pipeline;
+    if (chunks == 1 || placement == Placement::v) continue;
     for (int stage = 0; stage < stages; ++stage) {
       const int ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages + 1;
       ASSERT_EQ(max_held(c.order(c.pipeline, stage)), std::min(ahead, chunks * microbatches))
@@ -209,7 +243,87 @@ TEST(Interleaved, RefusesMicrobatchesThatStagesDoNotDivide) {
   }
 }
 
+// Table 1 of "Zero Bubble Pipeline Parallelism": (p - 1) (f + i - w).
+TEST(ZbH1, LeavesTheBubbleOfItsPaper) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int m = stages; m <= 3 * stages; ++m) {
+      const Case c{"zb_h1", zb_h1, {.stages = stages, .microbatches = m}};
+      for (const auto& [f, i, w] :
+           {std::array{1, 1, 1}, std::array{2, 2, 1}, std::array{2, 3, 1}, std::array{3, 2, 2}}) {
+        const Times times{.forward = 1.0 * f,
+                          .backward = 1.0 * (i + w),
+                          .backward_input = 1.0 * i,
+                          .backward_weight = 1.0 * w};
+        ASSERT_EQ(play(c, times), m * (f + i + w) + (stages - 1) * (f + i - w))
+            << show(c) << ", " << f << " " << i << " " << w;
+      }
+    }
+  }
+}
+
+TEST(ZbH1, HoldsAsManyMicrobatchesOnEveryStageAs1f1bOnTheFirst) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int m = 1; m <= 20; ++m) {
+      for (int stage = 0; stage < stages; ++stage) {
+        ASSERT_EQ(max_held(zb_h1({.stages = stages, .microbatches = m}, stage)),
+                  std::min(stages, m));
+      }
+    }
+  }
+}
+
+TEST(DualPipeV, LeavesOneForwardOfAChunkPerStage) {
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int m = 2 * stages; m <= 4 * stages; ++m) {
+      const Pipeline pipeline{
+          .stages = stages, .microbatches = m, .chunks = 2, .placement = Placement::v};
+      ASSERT_EQ(play({"dualpipev", dualpipev, pipeline}, {}), 6 * m + stages - 1) << stages << m;
+      for (int stage = 0; stage < stages; ++stage) {
+        ASSERT_EQ(max_held(dualpipev(pipeline, stage)), std::min(2 * stages + 1, 2 * m));
+      }
+    }
+  }
+}
+
+std::string format(const Pipeline& pipeline, int stage,
+                   const std::vector<PipelineAction>& actions) {
+  std::string text;
+  for (const PipelineAction& action : actions) {
+    text += std::to_string(position_of(pipeline, stage, action.chunk)) +
+            "FBIW"[static_cast<int>(action.pass)] + std::to_string(action.microbatch) + " ";
+  }
+  return text;
+}
+
+// As ScheduleDualPipeV of torch 2.15 calculates it, without its OVERLAP_F_B.
+TEST(DualPipeV, IsTheOrderOfTorch) {
+  const auto order = [](int stages, int microbatches, int stage) {
+    const Pipeline pipeline{
+        .stages = stages, .microbatches = microbatches, .chunks = 2, .placement = Placement::v};
+    return format(pipeline, stage, dualpipev(pipeline, stage));
+  };
+  EXPECT_EQ(order(2, 4, 0),
+            "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0I2 0W2 0I3 0W3 ");
+  EXPECT_EQ(order(3, 7, 1),
+            "1F0 1F1 1F2 4F0 1F3 4F1 4I0 4W0 4F2 1F4 4B1 4F3 1B0 1F5 4B2 4F4 1B1 1F6 4B3 4F5 1B2 "
+            "4B4 4F6 1B3 4B5 1B4 4I6 1I5 4W6 1I6 1W5 1W6 ");
+  EXPECT_EQ(order(4, 8, 2),
+            "2F0 2F1 2F2 5F0 2F3 5F1 2F4 5F2 5I0 5W0 5F3 2F5 5B1 5F4 2B0 2F6 5B2 5F5 2B1 2F7 5B3 "
+            "5F6 2B2 5B4 5F7 2B3 5B5 2B4 5B6 2I5 5I7 2I6 2W5 2I7 5W7 2W6 2W7 ");
+}
+
+TEST(Placement, OfAVReturnsToTheFirstStage) {
+  const Pipeline v{.stages = 3, .chunks = 3, .placement = Placement::v};
+  std::vector<int> stages;
+  for (int at = 0; at < 9; ++at) {
+    stages.push_back(stage_at(v, at));
+    EXPECT_EQ(position_of(v, stages.back(), at / 3), at);
+  }
+  EXPECT_EQ(stages, (std::vector<int>{0, 1, 2, 2, 1, 0, 0, 1, 2}));
+}
+
 TEST(Schedule, PromisesAreKept) {
+  EXPECT_THROW((void)dualpipev({.stages = 2, .microbatches = 2, .chunks = 2}, 0), InternalError);
   EXPECT_THROW((void)gpipe({.stages = 2}, 2), InternalError);
   EXPECT_THROW((void)one_f_one_b({.stages = 0}, 0), InternalError);
   EXPECT_THROW((void)gpipe({.stages = 2, .microbatches = 2, .chunks = 2}, 0), InternalError);

@@ -45,7 +45,7 @@ Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
       state_(linked.matches.size()),
       calls_(linked.matching.calls) {
   for (const GroupCalls& group : linked.matching.groups)
-    rank_spans_.push_back(cost::rank_span(group.ranks));
+    rank_spans_.push_back(cost::rank_span(group.ranks, system_));
   pending_.reserve(linked.matches.size());
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
     const std::vector<std::int32_t>& in_degree =

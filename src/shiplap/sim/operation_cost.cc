@@ -38,6 +38,7 @@ class Cost {
       : system_(system), program_(program), op_(op) {}
 
   // Without `work`, a computation is memory bound: it reads and writes all regions that it names.
+  // A time that the plan states includes the launch.
   Seconds operator()(const plan::Compute& /*compute*/) const {
     const auto accesses = program_.accesses_of(op_);
     const std::optional<plan::Work>& work = op_.source->work;
@@ -59,7 +60,8 @@ class Cost {
       const auto& access = written == accesses.end() ? accesses.front() : *written;
       todo.type = buffer(access.region).type;
     }
-    return cost::compute_time(system_, todo);
+    const Seconds time = cost::compute_time(system_, todo);
+    return op_.continues_call ? time : time + system_.launch;
   }
 
   Seconds operator()(const plan::Copy& /*copy*/) const {

@@ -110,6 +110,32 @@ program all on all
   EXPECT_EQ(span_of(r, 0, 4), (Span{63, 66}));
 }
 
+TEST(Computations, AreLaunchedOnceIfTheyAreJoined) {
+  hardware::System system = slow_system();
+  system.launch = {10};
+  const Replay r = replay(plan::parse_text(R"(shiplap-plan 1
+mesh dp=1
+program all on all
+  buffer x rows 3 row_bytes 100 f32
+  compute a work gemm 1000 flop
+  compute a joined work gemm 1000 flop
+  compute a joined work gemm 1000 flop
+  compute b joined work gemm 1000 flop
+  compute c work 1 seconds
+  compute b joined work gemm 1000 flop
+  copy x to x
+  compute b joined work gemm 1000 flop)",
+                                           "test.plan"),
+                          {.system = system});
+  EXPECT_EQ(span_of(r, 0, 0), (Span{0, 11}));
+  EXPECT_EQ(span_of(r, 0, 1), (Span{11, 22})) << "the one before is not joined";
+  EXPECT_EQ(span_of(r, 0, 2), (Span{22, 23}));
+  EXPECT_EQ(span_of(r, 0, 3), (Span{23, 34})) << "another kernel";
+  EXPECT_EQ(span_of(r, 0, 4), (Span{34, 35})) << "its time is stated";
+  EXPECT_EQ(span_of(r, 0, 5), (Span{35, 46}));
+  EXPECT_EQ(span_of(r, 0, 7).end - span_of(r, 0, 7).begin, 11) << "a copy between them";
+}
+
 TEST(Computations, WithoutWorkTakeAsLongAsTouchingTheirRegions) {
   const Replay r = replayed(R"(mesh dp=1
 tensor A[2] Activation sample 4

@@ -231,23 +231,52 @@ void Dist::throw_type_mismatch(const PendingOp& received) {
                  .help = "receive the type that is sent"});
 }
 
-cost::ComputeWork Dist::work(EventKind kind, std::int64_t samples, std::int64_t held,
-                             std::int64_t of) const {
+Dist::Work Dist::work(EventKind kind, const Extent& extent) {
+  using Pass = cost::RuntimePredictor::Pass;
+  const auto [samples, held, of, layer] = extent;
+  const bool has_parts = !world_.shape.layers.empty();
   switch (kind) {
     case EventKind::load_weights:
-      return predictor_.load_work(held, of);
-    case EventKind::forward:
-      return predictor_.forward_work(samples, held, of);
-    case EventKind::backward_input:
-    case EventKind::backward_weight:
-      return predictor_.backward_half_work(samples, held, of);
-    case EventKind::backward:
-      return predictor_.backward_work(samples, held, of);
+      return {predictor_.load_work(held, of, layer)};
     case EventKind::update:
-      return predictor_.update_work(held, of);
+      return {predictor_.update_work(held, of, layer)};
+    case EventKind::forward:
+      if (has_parts) return work_of_parts(Pass::forward, extent);
+      return {predictor_.forward_work(samples, held, of)};
+    case EventKind::backward_input:
+      if (has_parts) return work_of_parts(Pass::backward_input, extent);
+      return {predictor_.backward_half_work(samples, held, of)};
+    case EventKind::backward_weight:
+      if (has_parts) return work_of_parts(Pass::backward_weight, extent);
+      return {predictor_.backward_half_work(samples, held, of)};
+    case EventKind::backward:
+      if (has_parts) return work_of_parts(Pass::backward, extent);
+      return {predictor_.backward_work(samples, held, of)};
     default:
-      return {.kernel_class = ""};  // zero cost
+      return {{.kernel_class = ""}};  // zero cost
   }
+}
+
+// Equal layers have equal works, so a large model has few of them.
+Dist::Work Dist::work_of_parts(cost::RuntimePredictor::Pass pass, const Extent& extent) {
+  const auto [known, is_new] = known_parts_.try_emplace({pass, extent});
+  if (is_new) {
+    std::vector<cost::PartCost> all =
+        predictor_.part_works(pass, extent.layer, extent.samples, extent.held, extent.of);
+    if (!all.empty()) {
+      known->second.last = all.back().work;
+      all.pop_back();
+    }
+    const auto found = std::ranges::find(parts_, all);
+    known->second.parts = static_cast<std::int32_t>(found - parts_.begin());
+    if (found == parts_.end()) parts_.push_back(std::move(all));
+  }
+  return known->second;
+}
+
+const std::vector<cost::PartCost>& Dist::parts(std::int32_t number) const {
+  static const std::vector<cost::PartCost> kNone;
+  return number < 0 ? kNone : parts_[number];
 }
 
 void Dist::attach(const Model& model) {

@@ -6,6 +6,7 @@
 // (Dist::timeline).
 #pragma once
 
+#include <compare>
 #include <coroutine>
 #include <cstdint>
 #include <map>
@@ -111,9 +112,22 @@ class Dist {
   // Memory for objects that live as long as the world.
   [[nodiscard]] std::pmr::memory_resource& arena() { return *arena_; }
 
-  // The work of a computation on `samples`, with `held` of `of` shards of the weight.
-  [[nodiscard]] cost::ComputeWork work(trace::EventKind kind, std::int64_t samples,
-                                       std::int64_t held, std::int64_t of) const;
+  // A computation on `samples`, with `held` of `of` shards of the weight of a layer.
+  struct Extent {
+    std::int64_t samples = 0;
+    std::int64_t held = 0;
+    std::int64_t of = 0;
+    std::int32_t layer = 0;
+    friend auto operator<=>(const Extent&, const Extent&) = default;
+  };
+  // The work, in the last part of a layer of parts, and the number of those before it.
+  struct Work {
+    cost::ComputeWork last;
+    std::int32_t parts = -1;
+  };
+  [[nodiscard]] Work work(trace::EventKind kind, const Extent& extent);
+  // Empty for -1.
+  [[nodiscard]] const std::vector<cost::PartCost>& parts(std::int32_t number) const;
 
   // ---- communication without a Model: `co_await dist.all_reduce(rank, gradient)` returns the sum.
   // Throws InputError D621 for an unknown rank, D616 if a message has another type than its
@@ -167,6 +181,7 @@ class Dist {
   [[nodiscard]] std::vector<int> missing_ranks(const PendingOp& op) const;
 
  private:
+  [[nodiscard]] Work work_of_parts(cost::RuntimePredictor::Pass pass, const Extent& extent);
   struct Group;
   struct PendingCollective;
   // A send without a receive yet. An eager send is complete and leaves a copy (unexpected message).
@@ -231,6 +246,8 @@ class Dist {
   plan::Mesh mesh_;
   std::int64_t ranks_;
   cost::RuntimePredictor predictor_;
+  std::map<std::pair<cost::RuntimePredictor::Pass, Extent>, Work> known_parts_;
+  std::vector<std::vector<cost::PartCost>> parts_;  // by their number
   engine::Scheduler scheduler_;
   Tapes tapes_;
   std::vector<const Model*> models_;  // by rank

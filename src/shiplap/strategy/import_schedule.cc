@@ -22,11 +22,13 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/plan/builder.h"
 #include "shiplap/strategy/schedule_messages_internal.h"
 #include "shiplap/strategy/schedule_rows_internal.h"
@@ -78,12 +80,17 @@ class ScheduleWriter {
     b_.program(fmt::format("rank_{}", rank_), {pp.at(rank_)});
     declare(actions);
     start();
-    for (const Action& action : actions) {
-      const Cell cell = cell_of(action);
-      b_.set_origin({.line = rank_ + 1,
-                     .column = cell.text.empty() ? 0 : static_cast<std::int32_t>(cell.column) + 1,
-                     .length = static_cast<std::int32_t>(cell.text.size())});
-      take(action);
+    for (auto action = actions.begin(); action != actions.end();) {
+      throw_if_cancelled();
+      const auto end = std::find_if(action + 1, actions.end(),
+                                    [](const Action& next) { return !next.batched_with_previous; });
+      set_origin(*action);
+      if (end - action > 1) {
+        batch({action, end});
+      } else {
+        take(*action);
+      }
+      action = end;
     }
     b_.set_origin({rank_ + 1});
     finish();
@@ -123,6 +130,13 @@ class ScheduleWriter {
   }
 
   // ---- names and order
+
+  void set_origin(const Action& action) {
+    const Cell cell = cell_of(action);
+    b_.set_origin({.line = rank_ + 1,
+                   .column = cell.text.empty() ? 0 : static_cast<std::int32_t>(cell.column) + 1,
+                   .length = static_cast<std::int32_t>(cell.text.size())});
+  }
 
   // Of an inserted message: the cell of the computation that it is for.
   [[nodiscard]] Cell cell_of(const Action& action) const {
@@ -279,24 +293,45 @@ class ScheduleWriter {
     }
   }
 
-  // Ordered after the last computation, unless the previous message already is.
+  // An operation on the stream of messages, ordered after the last computation, unless the previous
+  // message already is.
+  plan::Operation on_net(plan::Reference name) {
+    last_message_ = {name};
+    return {.name = std::move(name), .stream = net_, .after = std::exchange(computed_, {})};
+  }
+
   void message(const Action& action) {
-    const plan::Peer peer =
-        plan::peer_rank(pipeline_.rank_of.at(peer_stage(action.type, action.stage)));
-    const bool forward = action.type == ComputationType::send_forward ||
-                         action.type == ComputationType::receive_forward;
-    plan::Operation operation{
-        .name = name(action), .stream = net_, .after = std::exchange(computed_, {})};
-    if (is_send(action.type)) {
-      operation.action =
-          plan::Send{row(forward ? y_ : dx_, action.stage, action.microbatch), peer, action.tag};
-    } else {
-      operation.action =
-          plan::Receive{row(forward ? x_ : dy_, action.stage, action.microbatch), peer, action.tag};
-    }
+    plan::Operation operation = on_net(name(action));
     posted_[{action.type, action.stage, action.microbatch}] = operation.name;
-    last_message_ = {operation.name};
+    operation.action = action_of(action);
     b_.add(std::move(operation));
+  }
+
+  // Messages that start and complete together.
+  void batch(std::span<const Action> messages) {
+    plan::Operation operation = on_net({"BATCH", {batches_++}});
+    for (const Action& message : messages) {
+      posted_[{message.type, message.stage, message.microbatch}] = operation.name;
+    }
+    b_.batch(std::move(operation), [&] {
+      for (const Action& message : messages) {
+        set_origin(message);
+        b_.add({.action = action_of(message)});
+      }
+    });
+  }
+
+  // REQUIRES: is_message(message.type).
+  [[nodiscard]] decltype(plan::Operation::action) action_of(const Action& message) const {
+    const plan::Peer peer =
+        plan::peer_rank(pipeline_.rank_of.at(peer_stage(message.type, message.stage)));
+    const bool forward = message.type == ComputationType::send_forward ||
+                         message.type == ComputationType::receive_forward;
+    const auto at = [&](const plan::BufferRef& buffer) {
+      return row(buffer, message.stage, message.microbatch);
+    };
+    if (is_send(message.type)) return plan::Send{at(forward ? y_ : dx_), peer, message.tag};
+    return plan::Receive{at(forward ? x_ : dy_), peer, message.tag};
   }
 
   void forward(const Action& action) {
@@ -346,6 +381,7 @@ class ScheduleWriter {
   std::map<std::tuple<bool, int, int>, Cell> result_cells_;  // by direction, stage, microbatch
   std::set<int> unsharded_;                                  // stages
   std::map<Key, int> repetitions_;                           // so far
+  std::int64_t batches_ = 0;                                 // so far
   std::map<Key, plan::Reference> posted_;  // messages, except receives already awaited
   References waited_sends_;                // by the next computation
   References computed_;                    // the last one, until a message is after it

@@ -7,7 +7,8 @@
 //   0F0 forward, 0B0 backward, 0I0 its half for the input, 0W0 its half for the weights;
 //   0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0 messages, 0WAIT_SEND_F0, 1WAIT_SEND_B0;
 //   0UNSHARD, 0RESHARD, 0REDUCE_GRAD, 0WAIT_REDUCE_GRAD;
-//   (0F1;1B0)OVERLAP_F_B several at once
+//   (0F1;1B0)OVERLAP_F_B several at once;
+//   (0SEND_F1;0RECV_B0)BATCH messages of one batch_isend_irecv
 #pragma once
 
 #include <string_view>

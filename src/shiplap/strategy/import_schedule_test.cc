@@ -29,7 +29,7 @@ std::string csv_of(const schedule::Pipeline& pipeline) {
   std::string csv;
   for (int stage = 0; stage < pipeline.stages; ++stage) {
     for (const schedule::PipelineAction& action : schedule::interleaved(pipeline, stage)) {
-      const bool forward = action.direction == schedule::Direction::forward;
+      const bool forward = action.pass == schedule::Pass::forward;
       csv += std::to_string(action.chunk * pipeline.stages + stage) + (forward ? "F" : "B") +
              std::to_string(action.microbatch) + ",";
     }
@@ -441,6 +441,30 @@ TEST(PlanOfSchedule, MessagesOfTheFileAreComplete) {
   EXPECT_THAT(
       thrown("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n"),
       testing::ElementsAre("D628 rank 1 never receives `1RECV_F0`, which it needs for `1F0`"));
+}
+
+TEST(PlanOfSchedule, AFileWithWaitsWaitsForEverySend) {
+  const std::string waits =
+      "0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0\n";
+  EXPECT_THAT(thrown(waits), testing::IsEmpty());
+  std::string without = waits;
+  without.erase(without.find(",1WAIT_SEND_B0"), 14);
+  EXPECT_THAT(thrown(without), testing::ElementsAre("D628 rank 1 never executes `1WAIT_SEND_B0`"));
+  EXPECT_EQ(thrown_diagnostic(without).help, "add `1WAIT_SEND_B0` to line 2, after `1SEND_B0`");
+}
+
+TEST(PlanOfSchedule, MessagesOfABatchStartTogether) {
+  const plan::Plan plan = plan_of_schedule(
+      "0F0,0SEND_F0,0F1,(0SEND_F1;0RECV_B0)BATCH,0B0,0RECV_B1,0B1\n"
+      "1RECV_F0,1F0,1B0,(1SEND_B0;1RECV_F1)BATCH,1F1,1B1,1SEND_B1\n",
+      "s.csv");
+  EXPECT_EQ(line_of(plan, "BATCH[0]"), "BATCH[0]: @net batch after F[0, 1]");
+  EXPECT_EQ(line_of(plan, "B[0, 0]"), "B[0, 0]: compute backward after BATCH[0] work 0.02 seconds");
+  const std::string text = plan::to_text(plan);
+  EXPECT_THAT(text,
+              HasSubstr("    send y[1 +1] to rank 1\n    receive dy[0 +1] from rank 1\n  end"));
+  EXPECT_EQ(thrown_diagnostic("(0F0;0F1)BATCH,0B0,0B1\n").what,
+            "`0F0` in a BATCH is not a message");
 }
 
 TEST(PlanOfSchedule, ABackwardComesAfterItsForward) {

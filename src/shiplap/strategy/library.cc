@@ -19,7 +19,7 @@ namespace {
       .code = "D622", .what = std::move(what), .why = std::move(why), .help = std::move(help)});
 }
 
-std::vector<StrategyInfo> all_entries() {
+std::vector<StrategyInfo> data_parallel_entries() {
   return {
       {.name = "single", .summary = "one rank does everything", .strategy = single},
       {.name = "gradient_accumulation",
@@ -41,23 +41,28 @@ std::vector<StrategyInfo> all_entries() {
        .summary = "data parallel, weights sharded and gathered layer by layer",
        .strategy = weight_sharded,
        .axes = {"dp"},
-       .shards = "dp"},
+       .shards = {"dp"}},
       {.name = "zero1",
        .summary = "ZeRO 1: optimizer state sharded",
        .strategy = zero1,
        .axes = {"dp"},
-       .shards = "dp"},
+       .shards = {"dp"}},
       {.name = "zero2",
        .summary = "ZeRO 2: optimizer state and gradients sharded",
        .strategy = zero2,
        .axes = {"dp"},
-       .shards = "dp"},
+       .shards = {"dp"}},
       {.name = "fsdp",
        .summary = "ZeRO 3: everything sharded, the next layer gathered ahead",
        .strategy = fsdp,
        .axes = {"dp"},
-       .shards = "dp",
+       .shards = {"dp"},
        .aliases = {"zero3"}},
+  };
+}
+
+std::vector<StrategyInfo> pipeline_entries() {
+  return {
       {.name = "gpipe",
        .summary = "pipeline: all microbatches forward, then all backward",
        .strategy = gpipe,
@@ -76,25 +81,57 @@ std::vector<StrategyInfo> all_entries() {
        .axes = {"pp"},
        .split = WorkSplit::chunks,
        .aliases = {"interleaved_1f1b"}},
+      {.name = "zb_h1",
+       .summary = "zero bubble: 1f1b, the gradients of weights computed in the bubble",
+       .strategy = zb_h1,
+       .axes = {"pp"},
+       .split = WorkSplit::microbatches,
+       .aliases = {"zero_bubble"}},
+      {.name = "dualpipev",
+       .summary = "pipeline in a V: every rank has two chunks, the first one also the last layers",
+       .strategy = dualpipev,
+       .axes = {"pp"},
+       .split = WorkSplit::two_chunks,
+       .aliases = {"dualpipe_v"}},
+  };
+}
+
+std::vector<StrategyInfo> other_entries() {
+  return {
       {.name = "pipeline_fsdp",
        .summary = "1f1b, the weights of each stage sharded over its replicas",
        .strategy = pipeline_fsdp,
        .axes = {"pp", "dp"},
-       .shards = "dp",
+       .shards = {"dp"},
        .split = WorkSplit::microbatches},
       {.name = "tensor_parallel",
        .summary = "every layer split among the ranks",
        .strategy = tensor_parallel,
        .axes = {"tp"},
-       .shards = "tp",
+       .shards = {"tp"},
        .aliases = {"tp"}},
+      {.name = "tensor_parallel_fsdp",
+       .summary = "every layer split among the ranks of a group, each part sharded over the groups",
+       .strategy = tensor_parallel_fsdp,
+       .axes = {"dp", "tp"},
+       .shards = {"tp", "dp"},
+       .aliases = {"tp_fsdp"}},
       {.name = "hybrid",
        .summary = "data parallel replicas of a 1f1b pipeline of split layers",
        .strategy = hybrid,
        .axes = {"dp", "pp", "tp"},
-       .shards = "tp",
-       .split = WorkSplit::microbatches},
+       .shards = {"tp"},
+       .split = WorkSplit::microbatches,
+       .zero_stages = true},
   };
+}
+
+std::vector<StrategyInfo> all_entries() {
+  std::vector<StrategyInfo> all = data_parallel_entries();
+  for (const auto& entries : {pipeline_entries(), other_entries()}) {
+    all.insert(all.end(), entries.begin(), entries.end());
+  }
+  return all;
 }
 
 // ---------------------------------------------------------------- meshes
@@ -113,13 +150,15 @@ std::vector<plan::Axis> default_mesh(const StrategyInfo& entry, int ranks) {
         "take one rank, or another strategy: `ddp` gives every rank some of the samples");
   }
   if (entry.axes.size() == 1) return {{.name = entry.axes.front(), .size = ranks}};
-  const std::int64_t pp = ranks == 1 ? 1 : 2;
-  const std::int64_t tp = entry.axes.size() == 3 && ranks > 2 ? 2 : 1;
+  const auto has = [&](const char* axis) { return std::ranges::count(entry.axes, axis) > 0; };
+  const std::int64_t pp = has("pp") && ranks > 1 ? 2 : 1;
+  const std::int64_t tp = has("tp") && ranks > pp ? 2 : 1;
   if (ranks % (pp * tp) != 0) {
+    const std::string stages = pp == 1 ? "" : fmt::format("{} stages{}", pp, tp == 1 ? "" : " of ");
     throw_bad_size(
         fmt::format("{} ranks cannot train as `{}`", ranks, entry.name),
-        fmt::format("unless a mesh is given, it has {} stages{}", pp,
-                    tp == 1 ? "" : fmt::format(" of layers split in {}", tp)),
+        fmt::format("unless a mesh is given, it has {}{}", stages,
+                    tp == 1 ? "" : fmt::format("layers split in {}", tp)),
         fmt::format("take {} ranks, or give the mesh", nearest_multiples(ranks, pp * tp)));
   }
   std::vector<plan::Axis> mesh;
@@ -264,15 +303,29 @@ std::string format_replicas(std::int64_t replicas, std::int64_t microbatches) {
 }
 
 int chunks_for(const StrategyInfo& entry, const TrainingSize& size) {
-  if (size.chunks < 0 || (entry.split != WorkSplit::chunks && size.chunks > 1)) {
+  if (entry.split == WorkSplit::two_chunks) {
+    if (size.chunks == 0 || size.chunks == 2) return 2;
     throw_bad_size(fmt::format("`{}` cannot have {} chunks", entry.name, size.chunks),
-                   entry.split == WorkSplit::chunks ? "there is at least one"
-                                                    : "its layers are not split into chunks",
-                   entry.split == WorkSplit::chunks ? "take 1 or more"
-                                                    : "take `interleaved`, which splits them");
+                   "every rank has two, which form a V", "leave out the number of chunks");
+  }
+  const bool has_chunks = entry.split == WorkSplit::chunks;
+  if (size.chunks < 0 || (!has_chunks && size.chunks > 1)) {
+    throw_bad_size(fmt::format("`{}` cannot have {} chunks", entry.name, size.chunks),
+                   has_chunks ? "there is at least one" : "its layers are not split into chunks",
+                   has_chunks ? "take 1 or more" : "take `interleaved`, which splits them");
   }
   if (size.chunks > 0) return size.chunks;
-  return entry.split == WorkSplit::chunks ? 2 : 1;
+  return has_chunks ? 2 : 1;
+}
+
+int zero_stage_for(const StrategyInfo& entry, const TrainingSize& size) {
+  constexpr int kMaxStage = 3;
+  const bool exists = size.zero_stage >= 0 && size.zero_stage <= kMaxStage;
+  if (exists && (entry.zero_stages || size.zero_stage == 0)) return size.zero_stage;
+  throw_bad_size(fmt::format("`{}` has no stage {} of ZeRO", entry.name, size.zero_stage),
+                 exists ? "it shards the same values in every training" : "the stages are 0 to 3",
+                 exists ? "take `hybrid`, or `zero1`, `zero2` or `fsdp` without a stage"
+                        : "take 0, 1, 2 or 3");
 }
 
 int microbatches_for(const StrategyInfo& entry, const TrainingSize& size,
@@ -327,16 +380,22 @@ World world_for(const StrategyInfo& entry, const TrainingSize& size) {
   World world;
   world.mesh = mesh_for(entry, size);
   world.shape = size.shape;
-  if (entry.shards.empty()) return world;
   const std::int64_t hidden = size.shape.hidden;
-  const std::int64_t shards = axis_size(world.mesh, entry.shards);
-  // Computing with a shard needs whole rows; only storing it does not.
-  const bool cut_anywhere = entry.shards != "tp" && hidden >= 1 && hidden * hidden % shards == 0;
-  if (cut_anywhere) return world;
-  divide({.number = hidden,
-          .things = "features",
-          .parts = shards,
-          .by = fmt::format("{} along `{}`", format_count(shards, kRank), entry.shards)});
+  std::vector<std::string> sharded = entry.shards;
+  if (zero_stage_for(entry, size) > 0) sharded.emplace_back("dp");
+  std::int64_t shards = 1;
+  std::string axes;
+  for (const std::string& axis : sharded) {
+    shards *= axis_size(world.mesh, axis);
+    axes += fmt::format("{}`{}`", axes.empty() ? "" : " and ", axis);
+    // Computing with a shard needs whole rows; only storing it does not.
+    const bool cut_anywhere = axis != "tp" && hidden >= 1 && hidden * hidden % shards == 0;
+    if (cut_anywhere) continue;
+    divide({.number = hidden,
+            .things = "features",
+            .parts = shards,
+            .by = fmt::format("{} along {}", format_count(shards, kRank), axes)});
+  }
   return world;
 }
 
@@ -354,14 +413,19 @@ Training training_for(const StrategyInfo& entry, const TrainingSize& size) {
           .parts = stages * chunks,
           .by = format_stages(stages, chunks)});
   const MicrobatchConstraints constraints{
-      .batch = size.batch, .replicas = axis_size(mesh, "dp"), .groups = chunks > 1 ? stages : 1};
+      .batch = size.batch,
+      .replicas = axis_size(mesh, "dp"),
+      .groups = chunks > 1 && entry.split == WorkSplit::chunks ? stages : 1};
   const int microbatches = microbatches_for(entry, size, constraints, stages);
   divide({.number = size.batch,
           .things = "samples",
           .parts = constraints.replicas * microbatches,
           .by = format_replicas(constraints.replicas, microbatches)});
-  return {
-      .layers = size.layers, .batch = size.batch, .microbatches = microbatches, .chunks = chunks};
+  return {.layers = size.layers,
+          .batch = size.batch,
+          .microbatches = microbatches,
+          .chunks = chunks,
+          .zero_stage = zero_stage_for(entry, size)};
 }
 
 }  // namespace shiplap::strategy

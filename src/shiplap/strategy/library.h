@@ -24,8 +24,11 @@ Task fsdp(Model& model);
 Task gpipe(Model& model);
 Task one_f_one_b(Model& model);
 Task interleaved(Model& model);
+Task zb_h1(Model& model);
+Task dualpipev(Model& model);
 Task pipeline_fsdp(Model& model);
 Task tensor_parallel(Model& model);
+Task tensor_parallel_fsdp(Model& model);
 Task hybrid(Model& model);
 
 // How a strategy splits the work of a rank.
@@ -33,6 +36,7 @@ enum class WorkSplit : std::uint8_t {
   none,
   microbatches,  // samples into microbatches
   chunks,        // also layers into chunks (virtual pipeline stages)
+  two_chunks,    // the same, always two
 };
 
 struct StrategyInfo {
@@ -40,9 +44,10 @@ struct StrategyInfo {
   std::string summary;  // one line
   Task (*strategy)(Model&) = nullptr;
   std::vector<std::string> axes;  // of its mesh, in order; empty: single rank
-  // The axis along which weights are sharded; "": they are not.
-  std::string shards;
+  // The axes along which weights are sharded, from the outermost to the innermost.
+  std::vector<std::string> shards;
   WorkSplit split = WorkSplit::none;
+  bool zero_stages = false;  // with a stage of ZeRO, weights are also sharded along `dp`
   std::vector<std::string> aliases;
 };
 
@@ -57,12 +62,14 @@ struct TrainingSize {
   int batch = 1;         // samples of all ranks together
   int microbatches = 0;  // default in pipelines: one sample each
   int chunks = 0;        // default: 2 if the strategy uses chunks
+  int zero_stage = 0;
   std::vector<plan::Axis> mesh;
   workload::ModelShape shape;
 };
 
 // The mesh and the training of a strategy for a size. Throw InputError D622 if numbers do not
-// divide (layers into stages, samples into microbatches), with the nearest numbers that do.
+// divide (layers into stages, samples into microbatches), with the nearest numbers that do, or if
+// the strategy has no such stage of ZeRO.
 [[nodiscard]] World world_for(const StrategyInfo& entry, const TrainingSize& size);
 [[nodiscard]] Training training_for(const StrategyInfo& entry, const TrainingSize& size);
 // Returns the smallest number of layers, at least `layers`, that divides among the stages and

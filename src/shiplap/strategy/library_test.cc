@@ -60,14 +60,28 @@ TEST(Strategies, EndOnEveryKindOfMachine) {
 TEST(Strategies, LeaveInMemoryWhatTheyLoaded) {
   for_all([](const StrategyInfo& entry, int ranks) {
     const StrategyRun ran(entry, size_for(ranks), machine({}), {});
-    const std::int64_t shards = entry.shards.empty() ? 1 : along(ran, entry.shards);
-    const std::int64_t parts = along(ran, "pp") * shards;
+    std::int64_t parts = along(ran, "pp");
+    for (const std::string& axis : entry.shards) parts *= along(ran, axis);
     const Bytes each{48 * kPuzzle.weight().count / parts};
     for (int rank = 0; rank < ran.ranks(); ++rank) {
       const Model& model = ran.model(rank);
       EXPECT_EQ(model.memory(), each) << model.status();
     }
   });
+}
+
+// What an event does of forward and the two halves of backward.
+std::vector<EventKind> halves_of(EventKind kind) {
+  switch (kind) {
+    case EventKind::forward:
+    case EventKind::backward_input:
+    case EventKind::backward_weight:
+      return {kind};
+    case EventKind::backward:
+      return {EventKind::backward_input, EventKind::backward_weight};
+    default:
+      return {};
+  }
 }
 
 TEST(Strategies, TakeEverySampleThroughEveryLayerOnceEachWay) {
@@ -78,11 +92,12 @@ TEST(Strategies, TakeEverySampleThroughEveryLayerOnceEachWay) {
     for (int rank = 0; rank < ran.ranks(); ++rank) {
       for (const Event& event : ran.model(rank).log()) {
         if (event.kind == EventKind::loss) losses += event.samples.size();
-        if (event.kind != EventKind::forward && event.kind != EventKind::backward) continue;
-        for (const int sample : event.samples.indices()) ++times[{event.kind, event.layer, sample}];
+        for (const int sample : event.samples.indices()) {
+          for (const EventKind half : halves_of(event.kind)) ++times[{half, event.layer, sample}];
+        }
       }
     }
-    EXPECT_EQ(times.size(), std::size_t{2} * 16 * 32);
+    EXPECT_EQ(times.size(), std::size_t{3} * 16 * 32);
     for (const auto& [what, count] : times) EXPECT_EQ(count, along(ran, "tp"));
     EXPECT_EQ(losses, 32 * along(ran, "tp"));
   });
@@ -195,6 +210,46 @@ TEST(PeakMemory, OfFsdpIsTwoWholeLayersAndTheirGradientsBesideTheShards) {
   }
 }
 
+// The same moment: as fsdp on the replicas, with weights that are split along tp.
+TEST(PeakMemory, OfTensorParallelFsdpIsThatOfFsdpWithLayersSplitInTwo) {
+  for (const int replicas : {2, 4}) {
+    const TrainingSize size = with_short_samples(2 * replicas);
+    const Bytes weight{size.shape.weight().count / 2};
+    const Bytes shards{(16 * 3 + 13) * weight.count / replicas};
+    const Bytes samples = 32 / replicas * size.shape.activation();
+    EXPECT_EQ(StrategyRun("tensor_parallel_fsdp", size, machine({})).peak(),
+              shards + 4 * weight + 4 * samples);
+  }
+}
+
+TEST(ZeroStages, OfHybridShardMoreAndMoreAlongDp) {
+  const auto run = [](int stage) {
+    TrainingSize size = with_short_samples(16);
+    size.zero_stage = stage;
+    return StrategyRun("hybrid", size, machine({}));
+  };
+  Bytes before = run(0).peak();
+  for (int stage = 1; stage <= 3; ++stage) {
+    const StrategyRun ran = run(stage);
+    EXPECT_LT(ran.peak(), before) << stage;
+    before = ran.peak();
+    // Of 8 layers an eighth of the weight and of its two moments.
+    EXPECT_EQ(ran.model(15).memory(), Bytes{3 * kPuzzle.weight().count});
+  }
+}
+
+TEST(ZeroStages, AreThoseOfHybrid) {
+  const auto error_for = [](const char* name, int stage) {
+    return diagnostic_of([&] {
+      (void)training_for(find_strategy(name), {.layers = 4, .batch = 4, .zero_stage = stage});
+    });
+  };
+  EXPECT_EQ(error_for("ddp", 1).code, "D622");
+  EXPECT_EQ(error_for("ddp", 1).what, "`ddp` has no stage 1 of ZeRO");
+  EXPECT_EQ(error_for("hybrid", 4).help, "take 0, 1, 2 or 3");
+  EXPECT_EQ(error_for("hybrid", -1).why, "the stages are 0 to 3");
+}
+
 TEST(PeakMemory, OfGradientAccumulationFallsWithTheMicrobatches) {
   TrainingSize size = size_for(1);
   Bytes before{std::numeric_limits<std::int64_t>::max()};
@@ -300,7 +355,8 @@ double bubble_of(const StrategyRun& ran) {
   double busy = 0;
   for (int rank = 0; rank < ran.ranks(); ++rank) {
     for (const Event& event : ran.model(rank).log()) {
-      if (event.kind == EventKind::forward || event.kind == EventKind::backward)
+      if (event.kind == EventKind::forward || event.kind == EventKind::backward ||
+          event.kind == EventKind::backward_input || event.kind == EventKind::backward_weight)
         busy += event.duration.value;
     }
   }
@@ -324,6 +380,24 @@ TEST(Bubble, OfPipelinesIsThatOfTheTextbookWhereMessagesAreFree) {
         EXPECT_NEAR(bubble_of(ran), textbook, 1e-9)
             << pipe.name << ", " << stages << " stages, " << m << " microbatches, " << pipe.chunks
             << " chunks";
+        EXPECT_NEAR(trace::summarize(ran.trainer().trace()).bubble.value_or(-1), textbook, 1e-9);
+      }
+    }
+  }
+}
+
+// Forward and both halves of backward take the same time, t for the layers of a rank: ZB-H1 is idle
+// for (p - 1) t, DualPipeV, whose chunks have half of the layers, for (p - 1) t / 2, and 1F1B for
+// (p - 1) 3 t.
+TEST(Bubble, OfZeroBubblePipelinesIsThatOfTheirPapersWhereMessagesAreFree) {
+  for (const int stages : {2, 4, 8}) {
+    for (const int m : {2 * stages, 2 * stages + 1, 5 * stages}) {
+      for (const auto& [name, idle] : {std::pair{"zb_h1", 1.0}, std::pair{"dualpipev", 0.5}}) {
+        const TrainingSize size{
+            .ranks = stages, .layers = stages * 4, .batch = m, .microbatches = m, .shape = kPuzzle};
+        const StrategyRun ran(name, size, Clock{.sample = 0.7e-3}.system());
+        const double textbook = (stages - 1) * idle / (3.0 * m + (stages - 1) * idle);
+        EXPECT_NEAR(bubble_of(ran), textbook, 1e-9) << name << ", " << stages << " stages, " << m;
         EXPECT_NEAR(trace::summarize(ran.trainer().trace()).bubble.value_or(-1), textbook, 1e-9);
       }
     }
@@ -357,7 +431,7 @@ TEST(FindStrategy, KnowsNamesAndAliases) {
   EXPECT_EQ(find_strategy("tp").name, "tensor_parallel");
   EXPECT_EQ(find_strategy("one_f_one_b").name, "1f1b");
   EXPECT_EQ(find_strategy("pp").name, "gpipe");
-  EXPECT_EQ(strategies().size(), 14);
+  EXPECT_EQ(strategies().size(), 17);
   std::set<std::string> names;
   for (const StrategyInfo& entry : strategies()) {
     EXPECT_TRUE(names.insert(entry.name).second);
@@ -446,6 +520,11 @@ TEST(WorldFor, RefusesRanksThatFitNoMesh) {
   EXPECT_EQ(error_for("single", 2).why, "it is for one rank");
   EXPECT_EQ(error_for("pipeline_fsdp", 5).help, "take 4 or 6 ranks, or give the mesh");
   EXPECT_EQ(error_for("hybrid", 6).help, "take 4 or 8 ranks, or give the mesh");
+  EXPECT_EQ(error_for("tensor_parallel_fsdp", 5).why,
+            "unless a mesh is given, it has layers split in 2");
+  EXPECT_EQ(error_for("tensor_parallel_fsdp", 5).help, "take 4 or 6 ranks, or give the mesh");
+  EXPECT_EQ(error_for("tensor_parallel_fsdp", 6).what,
+            "4096 features cannot be divided among 6 ranks along `tp` and `dp`");
   EXPECT_EQ(error_for("ddp", -1).code, "D622");
   EXPECT_EQ(error_for("tp", 3).help, "take 4095 or 4098 features");
   EXPECT_EQ(error_for("fsdp", 3).help, "take 4095 or 4098 features");

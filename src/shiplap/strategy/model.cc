@@ -24,6 +24,7 @@ namespace shiplap::strategy {
 namespace {
 
 using trace::EventKind;
+using workload::Features;
 using workload::Provenance;
 
 const Provenance& provenance_of(const AnyValue& value) {
@@ -224,12 +225,15 @@ void Model::begin_call(std::string_view call, int layer) {
   drop_unstored();
 }
 
-void Model::compute(EventKind kind, const Extent& extent, const Operands& operands) {
+void Model::compute(EventKind kind, Dist::Extent extent, const Operands& operands) {
+  extent.layer = std::max(call_layer_, 0);
+  const Dist::Work work = dist_.work(kind, extent);
   record({.type = StepType::compute,
           .kind = kind,
           .reads = operands.reads,
           .writes = operands.writes,
-          .work = dist_.work(kind, extent.samples, extent.held, extent.of)});
+          .work = work.last,
+          .parts = work.parts});
 }
 
 void Model::log_event(EventKind kind, const EventDetails& what) {
@@ -238,13 +242,19 @@ void Model::log_event(EventKind kind, const EventDetails& what) {
     throw_error("D614", fmt::format("a {} cannot be logged alone", name(kind)),
                 "communication needs the other ranks", "call it");
   }
+  if (!shape().layers.empty()) require_layer(what.layer);
+  const Dist::Work work = dist_.work(kind, {.samples = what.samples.size(),
+                                            .held = what.shards_on_device,
+                                            .of = what.num_shards,
+                                            .layer = what.layer});
   const auto number = static_cast<ValueNumber>(values_.size());
   values_.push_back({.dropped = true});
   recorder_.add(Activation{.layer = what.layer, .samples = what.samples});
   record({.type = StepType::log,
           .kind = kind,
           .reads = {number, -1, -1},
-          .work = dist_.work(kind, what.samples.size(), what.shards_on_device, what.num_shards)});
+          .work = work.last,
+          .parts = work.parts});
 }
 
 std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_shards) {
@@ -310,15 +320,14 @@ Activation Model::forward(int layer, const Activation& input, const Weight& weig
   require(input, input.layer == layer, "the activation that this layer reads");
   require(weight, weight.layer == layer, "the weight of this layer");
   require_whole(input, input.is_complete(), "a layer reads all features of its input");
+  Features features = features_of(weight);
   Activation output{.layer = layer + 1,
                     .layers = training_.layers,
                     .samples = input.samples,
                     .total_samples = input.total_samples,
+                    .shards = std::move(features.parts),
+                    .num_shards = features.num_parts,
                     .provenance = {}};
-  if (!weight.is_complete()) {
-    output.shards = weight.shards;
-    output.num_shards = weight.num_shards;
-  }
   add_value(output, -1);
   compute(EventKind::forward, {input.samples.size(), weight.shards.size(), weight.num_shards},
           {.reads = {input.provenance.first, weight.provenance.first, -1},
@@ -353,16 +362,14 @@ void Model::check_backward(int layer, const Activation& input, const ActivationG
 }
 
 ActivationGrad Model::input_grad(const Activation& input, const Weight& weight) const {
-  ActivationGrad grad{.layer = input.layer - 1,
-                      .layers = training_.layers,
-                      .samples = input.samples,
-                      .total_samples = input.total_samples,
-                      .provenance = {}};
-  if (!weight.is_complete()) {
-    grad.summed = weight.shards;
-    grad.num_summed = weight.num_shards;
-  }
-  return grad;
+  Features features = features_of(weight);
+  return {.layer = input.layer - 1,
+          .layers = training_.layers,
+          .samples = input.samples,
+          .total_samples = input.total_samples,
+          .summed = std::move(features.parts),
+          .num_summed = features.num_parts,
+          .provenance = {}};
 }
 
 WeightGrad Model::weight_grad(const Activation& input, const Weight& weight) const {
@@ -435,8 +442,9 @@ std::pair<Weight, OptState> Model::update(int layer, const WeightGrad& grad, con
   const auto alike = [&](const IndexSet& shards, int of) {
     return of == weight.num_shards && shards == weight.shards;
   };
-  require(grad, grad.is_complete() || alike(grad.shards, grad.num_shards),
-          "the shards of the weight, or all");
+  const bool has_shards =
+      grad.num_shards == weight.num_shards && grad.shards.includes(weight.shards);
+  require(grad, grad.is_complete() || has_shards, "the shards of the weight, or more");
   require(opt_state, alike(opt_state.shards, opt_state.num_shards), "the shards of the weight");
   require(opt_state, opt_state.step == weight.step, "the step of the weight");
   Weight new_weight = weight;

@@ -110,6 +110,7 @@ struct Training {
   int batch = 1;         // samples of all ranks together
   int microbatches = 1;  // per rank, for strategies that use them
   int chunks = 1;        // groups of layers on each rank of an interleaved pipeline
+  int zero_stage = 0;    // of ZeRO, for strategies that take one
 };
 
 class Model final : private StorageObserver {
@@ -134,6 +135,7 @@ class Model final : private StorageObserver {
   [[nodiscard]] int batch() const { return training_.batch; }
   [[nodiscard]] int microbatches() const { return training_.microbatches; }
   [[nodiscard]] int chunks() const { return training_.chunks; }
+  [[nodiscard]] int zero_stage() const { return training_.zero_stage; }
   // The samples of part `part` of `parts` equal parts of the batch. Throws InputError D622 if
   // `parts` does not divide it.
   [[nodiscard]] IndexSet samples(int part, int parts) const;
@@ -319,16 +321,11 @@ class Model final : private StorageObserver {
   void begin_call(std::string_view call, int layer);
   void begin_call(trace::EventKind kind, int layer) { begin_call(name(kind), layer); }
   // Samples, and `held` of `of` shards of a weight.
-  struct Extent {
-    std::int64_t samples = 0;
-    std::int64_t held = 0;
-    std::int64_t of = 0;
-  };
   struct Operands {
     std::array<ValueNumber, 3> reads{-1, -1, -1};
     std::array<ValueNumber, 2> writes{-1, -1};
   };
-  void compute(trace::EventKind kind, const Extent& extent, const Operands& operands);
+  void compute(trace::EventKind kind, Dist::Extent extent, const Operands& operands);
   // Formats the value only on error: this is on the hot path.
   template <class T>
   void require_stored(const workload::Provenance& provenance, const T& value) const {

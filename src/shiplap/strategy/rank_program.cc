@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "shiplap/plan/kernel.h"
 #include "shiplap/strategy/rank_program_internal.h"
 
 namespace shiplap::strategy {
@@ -31,7 +32,7 @@ class ProgramWriter {
       : lowering_(lowering),
         rank_(rank),
         record_(recording),
-        allocation_(allocate_rows(record_, lowering.grain)) {}
+        allocation_(allocate_rows(record_, lowering.grain, lowering.classes)) {}
 
   plan::Program write(std::vector<std::int32_t>* steps) {
     declare_buffers();
@@ -68,22 +69,36 @@ class ProgramWriter {
 
   void declare_buffers() {
     const workload::ModelShape& shape = lowering_.dist.world().shape;
-    const Bytes weight{shape.weight().count / lowering_.grain.weight};
     const Bytes sample{shape.activation().count / lowering_.grain.sample};
-    const std::array<Bytes, kBufferKinds> row{weight, shape.moments * weight, weight, sample,
-                                              shape.activation()};
-    for (std::size_t p = 0; p < kBufferKinds; ++p) {
-      buffers_[p] = plan::BufferId(program_.buffers.size());
-      if (allocation_.total[p] == 0) continue;
-      program_.buffers.push_back({.name = kBufferNames[p],
-                                  .rows = allocation_.total[p],
-                                  .row_bytes = row[p].count,
-                                  .type = shape.datatype});
+    buffers_.resize(allocation_.total.size());
+    for (std::size_t k = 0; k < lowering_.classes.count(); ++k) {
+      const Bytes weight = row_of_weight(lowering_.classes.weight(k));
+      const std::array<Bytes, kBufferKinds> row{weight, shape.moments * weight, weight, sample,
+                                                shape.activation()};
+      for (std::size_t kind = 0; kind < kBufferKinds; ++kind) {
+        const std::size_t p = k * kBufferKinds + kind;
+        buffers_[p] = plan::BufferId(program_.buffers.size());
+        if (allocation_.total[p] == 0) continue;
+        const std::string number = k == 0 ? "" : std::to_string(k + 1);
+        program_.buffers.push_back({.name = kBufferNames[kind] + number,
+                                    .rows = allocation_.total[p],
+                                    .row_bytes = row[kind].count,
+                                    .type = shape.datatype});
+      }
     }
   }
 
+  // Shards of a layer of parts may need padding, to whole elements.
+  [[nodiscard]] Bytes row_of_weight(Bytes weight) const {
+    const workload::ModelShape& shape = lowering_.dist.world().shape;
+    const std::int64_t rows = lowering_.grain.weight;
+    if (shape.layers.empty()) return {weight.count / rows};
+    const std::int64_t element = bytes_of(shape.datatype);
+    return {(weight.count / element + rows - 1) / rows * element};
+  }
+
   [[nodiscard]] plan::Region region(const Rows& rows) const {
-    return {.buffer = buffers_[static_cast<std::size_t>(rows.buffer)],
+    return {.buffer = buffers_[rows.buffer.index()],
             .list = {},
             .kind = plan::Region::Kind::rows,
             .begin = rows.begin,
@@ -104,9 +119,12 @@ class ProgramWriter {
         return access(Access::Kind::reads, v);
       }
       Rows part = rows(v);
-      const std::int64_t unit = part.count / small.num_shards;
-      part.begin += small.shards.runs().front().begin * unit;
-      part.count = small.shards.size() * unit;
+      const std::int64_t all = part.count / whole.shards.size() * whole.num_shards;
+      const auto offset = [all](const auto& value) {
+        return all / value.num_shards * value.shards.runs().front().begin;
+      };
+      part.begin += offset(small) - offset(whole);
+      part.count = all / small.num_shards * small.shards.size();
       const AnyValue value = narrowed(whole, small.shards, small.num_shards);
       return Access{.kind = Access::Kind::reads,
                     .origin = {},
@@ -231,12 +249,12 @@ class ProgramWriter {
     items_.back().operation.work = std::move(work);
   }
 
-  [[nodiscard]] plan::Work work_of(const Step& step) const {
-    if (step.work.kernel_class.empty()) return zero_cost();
+  [[nodiscard]] plan::Work work_of(const cost::ComputeWork& work) const {
+    if (work.kernel_class.empty()) return zero_cost();
     const workload::ModelShape& shape = lowering_.dist.world().shape;
-    return {.kernel_class = std::string(step.work.kernel_class),
-            .flop = static_cast<std::int64_t>(step.work.flop),
-            .bytes = static_cast<std::int64_t>(step.work.bytes),
+    return {.kernel_class = std::string(work.kernel_class),
+            .flop = static_cast<std::int64_t>(work.flop),
+            .bytes = static_cast<std::int64_t>(work.bytes),
             .type = shape.datatype};
   }
 
@@ -250,7 +268,16 @@ class ProgramWriter {
                  "writes",
           .help = "call it instead of logging it"});
     }
-    compute(std::string(name(step.kind)), {}, work_of(step));
+    compute_parts(step);
+    compute(std::string(name(step.kind)), {}, work_of(step.work));
+  }
+
+  // The parts of a layer before the last one, which states the values.
+  void compute_parts(const Step& step) {
+    for (const cost::PartCost& part : lowering_.dist.parts(step.parts)) {
+      compute(std::string(plan::kOpaqueKernel), {}, work_of(part.work));
+      items_.back().operation.label = part.name;
+    }
   }
 
   void compute_step(const Step& step) {
@@ -266,9 +293,10 @@ class ProgramWriter {
     for (const ValueNumber v : step.writes) {
       if (v >= 0) accesses.push_back(access(Access::Kind::writes, v));
     }
+    compute_parts(step);
     const bool batch = step.kind == EventKind::compute;
     compute(batch ? "read_batch" : std::string(name(step.kind)), std::move(accesses),
-            work_of(step));
+            work_of(step.work));
   }
 
   void cast(const Step& step) {
@@ -410,7 +438,7 @@ class ProgramWriter {
   const Recording& record_;
   RowAllocation allocation_;
   plan::Program program_;
-  std::array<plan::BufferId, kBufferKinds> buffers_;
+  std::vector<plan::BufferId> buffers_;  // by BufferKey::index()
   std::vector<Item> items_;
   std::vector<std::int32_t> step_items_;
   std::vector<std::int32_t> waits_;   // waits that the next operation on `main` has to take

@@ -22,7 +22,9 @@ class Tensors {
 
  private:
   [[nodiscard]] plan::TensorId tensor(BufferKind buffer, std::int64_t layer) const;
+  void add_shards(plan::Value& value, const IndexSet& shards, std::int64_t of) const;
   bool split_;
+  std::int64_t inner_;  // shards of a tensor-parallel shard
   Grain grain_;
   IdVector<plan::TensorId, plan::Tensor> tensors_;
 };
@@ -35,6 +37,7 @@ enum class LoweringPurpose : std::uint8_t {
 struct LoweringContext {
   const Dist& dist;
   Grain grain;
+  const LayerClasses& classes;
   const Tensors& tensors;
   LoweringPurpose purpose = LoweringPurpose::execution;
 };

@@ -39,7 +39,8 @@ struct Step {
   std::int32_t channel = 0;  // of a message (Dist::channel)
   std::array<ValueNumber, 3> reads{-1, -1, -1};
   std::array<ValueNumber, 2> writes{-1, -1};
-  cost::ComputeWork work;
+  cost::ComputeWork work;   // of layers of parts, the part that comes last
+  std::int32_t parts = -1;  // the parts before it (Dist::parts)
   friend bool operator==(const Step&, const Step&) = default;
 };
 

@@ -23,6 +23,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
+
 namespace shiplap::strategy {
 namespace {
 
@@ -47,6 +49,7 @@ void mix(Hash& hash, const Step& step) {
   for (const ValueNumber v : step.reads) hash.mix(v);
   for (const ValueNumber v : step.writes) hash.mix(v);
   hash.mix(static_cast<std::int64_t>(step.work.flop));
+  hash.mix(step.parts);
 }
 
 void mix(Hash& hash, const ValueShape& shape) {
@@ -179,6 +182,7 @@ std::int32_t Recorder::add(Step step) {
 }
 
 void Recorder::add(const AnyValue& value) {
+  throw_if_cancelled();
   const auto fields = fields_of<const IndexSet, const std::int32_t>(value);
   ValueShape shape{.type = static_cast<std::uint8_t>(value.index()), .layers = *fields.layers};
   if (fields.step != nullptr) shape.step = *fields.step;

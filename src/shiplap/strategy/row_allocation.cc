@@ -25,7 +25,7 @@ ShardRange shard_range(const IndexSet& shards, std::int64_t of) {
         Diagnostic{.code = "D625",
                    .what = fmt::format("shards {} of {} are not contiguous", to_string(shards), of),
                    .why = "in a plan the shards of a value are contiguous rows",
-                   .help = "gather along the last axis of the mesh first"});
+                   .help = "gather along the innermost axis of the shards first"});
   }
   return {.first = shards.runs().front().begin, .count = shards.size(), .of = of};
 }
@@ -87,8 +87,11 @@ class FreeList {
 
 class RowAllocator {
  public:
-  RowAllocator(const Recording& recording, const Grain& grain)
-      : recording_(recording), grain_(grain) {}
+  RowAllocator(const Recording& recording, const Grain& grain, const LayerClasses& classes)
+      : recording_(recording),
+        grain_(grain),
+        classes_(classes),
+        rows_(classes.count() * kBufferKinds) {}
 
   RowAllocation run() {
     const std::size_t count = recording_.values.size();
@@ -107,7 +110,7 @@ class RowAllocator {
       }
       if (step.type == StepType::drop) release(static_cast<std::size_t>(step.reads[0]));
     }
-    for (std::size_t p = 0; p < kBufferKinds; ++p) result_.total[p] = rows_[p].total();
+    for (const FreeList& list : rows_) result_.total.push_back(list.total());
     return std::move(result_);
   }
 
@@ -131,7 +134,8 @@ class RowAllocator {
   [[nodiscard]] Rows within_whole(std::size_t v) const {
     const ShardRange part = shard_range(recording_.values[v].value);
     const std::int64_t unit = whole_rows(v) / part.of;
-    return {.buffer = buffer_kind(recording_.values[v].value),
+    const AnyValue& value = recording_.values[v].value;
+    return {.buffer = {.kind = buffer_kind(value), .layer_class = classes_.of(value)},
             .begin = part.first * unit,
             .count = part.count * unit};
   }
@@ -162,7 +166,7 @@ class RowAllocator {
     const Rows whole = within_whole(v);
     Rows& rows = result_.storage[v];
     if (root_[v] == v) {
-      auto& list = rows_[static_cast<std::size_t>(whole.buffer)];
+      auto& list = rows_[whole.buffer.index()];
       const std::int64_t count = range.end - range.begin;
       rows = {.buffer = whole.buffer, .begin = list.allocate(count), .count = count};
     } else {
@@ -177,7 +181,7 @@ class RowAllocator {
   void release(std::size_t v) {
     if (last_[root_[v]] != v) return;
     const Rows& range = result_.storage[v];
-    rows_[static_cast<std::size_t>(range.buffer)].free(range.begin, range.count);
+    rows_[range.buffer.index()].free(range.begin, range.count);
   }
 
   const Recording& recording_;
@@ -186,7 +190,8 @@ class RowAllocator {
   std::vector<std::size_t> last_;      // by root: the last member of the alias set
   std::vector<StorageRange> storage_;  // by root
   std::vector<bool> allocated_;
-  std::array<FreeList, kBufferKinds> rows_;
+  const LayerClasses& classes_;
+  std::vector<FreeList> rows_;  // by BufferKey::index()
   RowAllocation result_;
 };
 
@@ -200,22 +205,51 @@ BufferKind buffer_kind(const AnyValue& value) {
   return BufferKind::grad_activations;
 }
 
-Grain common_grain(const Grain& so_far, const Recording& recording) {
-  Grain grain = so_far;
+LayerClasses::LayerClasses(const workload::ModelShape& shape) {
+  for (std::size_t k = 0; k < shape.layers.size(); ++k) {
+    const auto found = std::ranges::find(weights_, shape.weight(k));
+    class_of_.push_back(static_cast<std::int32_t>(found - weights_.begin()));
+    if (found == weights_.end()) weights_.push_back(shape.weight(k));
+  }
+  if (weights_.empty()) weights_.push_back(shape.weight());
+}
+
+std::int32_t LayerClasses::of(const AnyValue& value) const {
+  const BufferKind kind = buffer_kind(value);
+  const bool in_first =
+      class_of_.empty() || kind == BufferKind::activations || kind == BufferKind::grad_activations;
+  return in_first ? 0 : class_of_.at(layer_of(value));
+}
+
+void GrainBuilder::add(const Recording& recording) {
   for (const RecordedValue& recorded : recording.values) {
-    const std::int64_t of = shard_range(recorded.value).of;
-    const bool sample = buffer_kind(recorded.value) == BufferKind::activations;
-    std::int64_t& which = sample ? grain.sample : grain.weight;
-    which = std::lcm(which, of);
+    const ShardRange range = shard_range(recorded.value);
     if (const auto* d = std::get_if<workload::ActivationGrad>(&recorded.value)) {
-      grain.sample = std::lcm(grain.sample, std::int64_t{d->num_summed});
+      features_ = std::lcm(features_, std::int64_t{d->num_summed});
+    } else if (buffer_kind(recorded.value) == BufferKind::activations) {
+      features_ = std::lcm(features_, range.of);
+    } else {
+      shards_.insert({.count = range.count, .of = range.of});
     }
   }
+}
+
+Grain GrainBuilder::build() const {
+  Grain grain{.weight = features_, .sample = features_};
+  for (const Shards& shards : shards_) grain.weight = std::lcm(grain.weight, shards.of);
+  // Whether they are whole tensor-parallel shards, or parts of one.
+  const auto nests = [&](const Shards& shards) {
+    const std::int64_t inner = shards.of / features_;
+    return features_ % shards.of == 0 ||
+           (shards.of % features_ == 0 && (shards.count % inner == 0 || inner % shards.count == 0));
+  };
+  if (features_ > 1 && !std::ranges::all_of(shards_, nests)) grain.sample = grain.weight;
   return grain;
 }
 
-RowAllocation allocate_rows(const Recording& recording, const Grain& grain) {
-  return RowAllocator(recording, grain).run();
+RowAllocation allocate_rows(const Recording& recording, const Grain& grain,
+                            const LayerClasses& classes) {
+  return RowAllocator(recording, grain, classes).run();
 }
 
 }  // namespace shiplap::strategy

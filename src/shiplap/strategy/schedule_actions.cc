@@ -66,7 +66,8 @@ class ActionCensus {
   using Group = std::pair<int, ComputationType>;  // stage and type
 
   void add(const Action& action) {
-    const bool counts = computes(action.type) || is_message(action.type);
+    const bool counts =
+        computes(action.type) || is_message(action.type) || waits_for_send(action.type);
     if (!counts) return;
     const ComputationType type = slot_type(action.type);
     actions_[{action.microbatch, action.stage, type}].push_back(&action);
@@ -103,13 +104,21 @@ class ActionCensus {
     }
     if (!pipeline_.messages) return;
     if (pipeline_.sends_between(stage, stage + 1)) {
-      expect({microbatch, stage, send_forward});
+      expect_send({microbatch, stage, send_forward}, wait_send_forward);
       if (pipeline_.trains) expect({microbatch, stage, receive_backward});
     }
     if (pipeline_.sends_between(stage, stage - 1)) {
       expect({microbatch, stage, receive_forward});
-      if (pipeline_.trains) expect({microbatch, stage, send_backward});
+      if (pipeline_.trains) {
+        expect_send({microbatch, stage, send_backward}, wait_send_backward);
+      }
     }
+  }
+
+  // torch fails at the end of a step if a send was not waited for.
+  void expect_send(const Slot& send, ComputationType wait) {
+    expect(send);
+    if (pipeline_.send_waits) expect({send.microbatch, send.stage, wait});
   }
 
   void expect(const Slot& slot) {
@@ -151,6 +160,12 @@ class ActionCensus {
     }
   }
 
+  [[nodiscard]] static std::string_view verb(ComputationType type) {
+    if (computes(type)) return "computes";
+    if (waits_for_send(type)) return "executes";
+    return is_send(type) ? "sends" : "receives";
+  }
+
   // ", which rank 3 needs for `7F1`".
   [[nodiscard]] std::string needed_for(const Slot& slot) const {
     for (const Slot& user : users_of(slot)) {
@@ -186,6 +201,10 @@ class ActionCensus {
       case backward_weight:
       case send_backward:
         return {backward};
+      case wait_send_forward:
+        return {send_forward};
+      case wait_send_backward:
+        return {send_backward};
       default:
         return {};
     }
@@ -335,10 +354,7 @@ class ActionCensus {
     errors_.add(
         row_of(slot.stage), anchor->cell,
         {.code = "D628",
-         .what = fmt::format("rank {} never {} {}{}", rank_of(slot.stage),
-                             computes(slot.type)  ? "computes"
-                             : is_send(slot.type) ? "sends"
-                                                  : "receives",
+         .what = fmt::format("rank {} never {} {}{}", rank_of(slot.stage), verb(slot.type),
                              cell_of(slot), needed_for(slot)),
          .why = more.empty() ? "" : "also missing: " + more,
          .help = fmt::format("add {} to line {}, {} `{}`", cell_of(slot), row_of(slot.stage).line,

@@ -28,6 +28,7 @@
 #include <tuple>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/strategy/schedule_messages_internal.h"
 
 namespace shiplap::strategy::torch_schedule {
@@ -130,6 +131,7 @@ class MessagePlacer {
   [[nodiscard]] bool take_round() {
     bool progress = false;
     for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+      throw_if_cancelled();
       if (next_[rank] == groups_[rank].size()) continue;
       const ActionGroup& turn = groups_[rank][next_[rank]];
       if (!std::ranges::all_of(turn, [&](const Action& action) { return is_ready(action); })) {

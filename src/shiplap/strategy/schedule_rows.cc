@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/strategy/schedule_errors_internal.h"
 #include "shiplap/strategy/schedule_rows_internal.h"
 
@@ -37,7 +38,7 @@ constexpr std::array kTypeNames =
 constexpr std::string_view kSyntaxHelp =
     "write stage, action, microbatch: 0F0, 0B0, 0I0, 0W0, 0SEND_F0, 1RECV_F0, 1SEND_B0, 0RECV_B0, "
     "0WAIT_SEND_F0, 1WAIT_SEND_B0; 0UNSHARD, 0RESHARD, 0REDUCE_GRAD, 0WAIT_REDUCE_GRAD; "
-    "(0F1;1B0)OVERLAP_F_B";
+    "(0F1;1B0)OVERLAP_F_B, (0SEND_F1;0RECV_B0)BATCH";
 constexpr std::size_t kMaxDigits = 6;
 
 Cell subcell(const Cell& cell, std::size_t begin, std::size_t end) {
@@ -102,14 +103,23 @@ void read_action(Row& row, const Cell& cell, ScheduleErrors& errors) {
 void read_cell(Row& row, const Cell& cell, ScheduleErrors& errors) {
   if (cell.text.empty()) return;
   constexpr std::string_view kOverlap = ")OVERLAP_F_B";
-  if (!cell.text.starts_with('(') || !cell.text.ends_with(kOverlap)) {
+  constexpr std::string_view kBatch = ")BATCH";
+  const bool batch = cell.text.ends_with(kBatch);
+  if (!cell.text.starts_with('(') || (!batch && !cell.text.ends_with(kOverlap))) {
     return read_action(row, cell, errors);
   }
   const std::size_t first = row.actions.size();
-  const Cell inside = subcell(cell, 1, cell.text.size() - kOverlap.size());
+  const std::size_t suffix = (batch ? kBatch : kOverlap).size();
+  const Cell inside = subcell(cell, 1, cell.text.size() - suffix);
   for (const Cell& each : split(inside, ';')) read_action(row, each, errors);
-  for (std::size_t i = first + 1; i < row.actions.size(); ++i) {
-    row.actions[i].overlaps_previous = true;
+  for (std::size_t i = first; i < row.actions.size(); ++i) {
+    Action& action = row.actions[i];
+    if (batch && !is_message(action.type)) {
+      errors.add(row, action.cell,
+                 {.what = fmt::format("`{}` in a BATCH is not a message", action.cell.text),
+                  .help = "a BATCH contains SEND_F, RECV_F, SEND_B and RECV_B"});
+    }
+    if (i > first) (batch ? action.batched_with_previous : action.overlaps_previous) = true;
   }
 }
 
@@ -123,6 +133,7 @@ std::vector<Row> read_rows(std::string_view csv, ScheduleErrors& errors) {
   }
   while (!rows.empty() && trimmed({.text = rows.back().text}).text.empty()) rows.pop_back();
   for (Row& row : rows) {
+    throw_if_cancelled();
     if (std::ranges::count(row.text, '"') % 2 != 0) {
       const std::size_t last = row.text.rfind('"');
       errors.add(row, {.text = row.text.substr(last, 1), .column = last},
@@ -152,6 +163,7 @@ void find_stages(Pipeline& pipeline, StageRanks& ranks) {
       pipeline.stages = std::max(pipeline.stages, action.stage + 1);
       pipeline.microbatches = std::max(pipeline.microbatches, action.microbatch + 1);
       pipeline.messages = pipeline.messages || is_message(action.type);
+      pipeline.send_waits = pipeline.send_waits || waits_for_send(action.type);
       pipeline.stage_actions = pipeline.stage_actions || is_of_stage(action.type);
       const bool shards =
           action.type == ComputationType::unshard || action.type == ComputationType::reshard;

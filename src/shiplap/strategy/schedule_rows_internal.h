@@ -61,10 +61,11 @@ struct Cell {
 struct Action {
   ComputationType type = ComputationType::forward;
   int stage = 0;
-  int microbatch = 0;              // -1 if it is of a stage
-  bool overlaps_previous = false;  // in one OVERLAP_F_B with the action before it
-  std::int64_t tag = 0;            // of a message
-  Cell cell = {};                  // empty if the action is not in the file
+  int microbatch = 0;                  // -1 if it is of a stage
+  bool overlaps_previous = false;      // in one OVERLAP_F_B with the action before it
+  bool batched_with_previous = false;  // in one BATCH with the message before it
+  std::int64_t tag = 0;                // of a message
+  Cell cell = {};                      // empty if the action is not in the file
 };
 
 // The stage at the other end of a message.
@@ -86,6 +87,7 @@ struct Pipeline {
   int stages = 0;
   int microbatches = 0;
   bool messages = false;         // the file has its own
+  bool send_waits = false;       // the file has WAIT_SEND actions
   bool stage_actions = false;    // the file has actions of whole stages
   bool trains = false;           // there is a backward
   std::map<int, int> rank_of;    // by stage

@@ -25,12 +25,24 @@ Seconds keep_calls(const Recording& recording, const std::vector<std::int32_t>& 
   }
   Seconds clock;
   std::size_t kept = 0;
+  std::int32_t part_of = -1;  // the step of the parts since `begin`
+  Seconds begin;
   for (trace::Event& event : events) {
     const std::int32_t index = step_of[event.operation];
     const Step& step = recording.steps[index];
     const bool non_blocking = step.async || step.stream != 0;
     if (!non_blocking || awaited[index]) clock = std::max(clock, event.end());
     if (!is_logged(step)) continue;
+    // The parts of a layer are one call, whose values only the last one has.
+    if (step.parts >= 0 && event.kind == trace::EventKind::compute) {
+      if (part_of != index) begin = event.time;
+      part_of = index;
+      continue;
+    }
+    if (part_of == index) {
+      event.duration = event.end() - begin;
+      event.time = begin;
+    }
     event.operation = -1;  // refers to the internal plan
     if (step.type == StepType::log) {
       const auto& what = std::get<Activation>(recording.values[step.reads[0]].value);

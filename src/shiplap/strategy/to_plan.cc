@@ -12,9 +12,11 @@
 //    peers, tags) is an affine function of the mesh position, base + sum over axes of slope *
 //    position. Slopes come from one neighbour of the first rank per axis; then every rank is
 //    checked. The numbers of the lowered program are computed from the recorded ones and are
-//    proportional to them (rows follow the begin and end of shards), so they are affine too. This
-//    is an affine dependence as in the polyhedral model (Feautrier, "Dataflow Analysis of Array and
-//    Scalar References", 1991), with mesh coordinates in place of loop indices.
+//    proportional to them (rows follow the begin and end of shards), so they are affine too; so
+//    are the quotient and the remainder of a shard that is sharded along two axes, if the
+//    neighbours and the last rank agree with one affine function. This is an affine dependence as
+//    in the polyhedral model (Feautrier, "Dataflow Analysis of Array and Scalar References", 1991),
+//    with mesh coordinates in place of loop indices.
 // 3. If the class is affine, lower only the first rank, its neighbour on every axis, the last rank,
 //    and 30 between them. Otherwise lower all ranks.
 // 4. Merge the lowered programs (program_deduplicator.cc), which fits expressions to their numbers,
@@ -31,7 +33,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -160,11 +161,14 @@ std::vector<std::vector<std::int32_t>> ranks_to_lower(const Dist& dist,
 
 LoweredRanks lower(const Dist& dist, LoweringPurpose purpose) {
   LoweredRanks result{.plan = {}, .classes = find_rank_classes(dist, purpose)};
-  Grain grain;
-  for (const RankClass& rank_class : result.classes) grain = common_grain(grain, rank_class.first);
-  // With tensor parallelism the features of a weight's output and of an activation are the same.
-  if (grain.sample > 1) grain.weight = grain.sample = std::lcm(grain.weight, grain.sample);
-  if (purpose == LoweringPurpose::execution) require_whole_rows(dist.world().shape, grain);
+  GrainBuilder grains;
+  for (const RankClass& rank_class : result.classes) grains.add(rank_class.first);
+  const Grain grain = grains.build();
+  const workload::ModelShape& shape = dist.world().shape;
+  if (purpose == LoweringPurpose::execution && shape.layers.empty()) {
+    require_whole_rows(shape, grain);
+  }
+  const LayerClasses classes(shape);
   Training training;
   for (const Model* model : dist.models()) {
     if (model != nullptr) training = model->training();
@@ -173,7 +177,7 @@ LoweredRanks lower(const Dist& dist, LoweringPurpose purpose) {
   result.plan.mesh = dist.mesh();
   result.plan.tensors = tensors.all();
   const LoweringContext lowering{
-      .dist = dist, .grain = grain, .tensors = tensors, .purpose = purpose};
+      .dist = dist, .grain = grain, .classes = classes, .tensors = tensors, .purpose = purpose};
   std::vector<std::vector<std::int32_t>> chosen = ranks_to_lower(dist, result.classes);
   for (bool done = false; !done;) {
     // In the order of ranks.

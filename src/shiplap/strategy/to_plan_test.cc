@@ -11,6 +11,7 @@
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/strategy/library.h"
+#include "shiplap/strategy/rank_program_internal.h"
 
 namespace shiplap::strategy {
 namespace {
@@ -114,6 +115,41 @@ TEST(ToPlan, TheShardsOfAWeightAreExpressionsOfThePosition) {
   const plan::Plan plan = to_plan(trainer);
   ASSERT_EQ(plan.programs.size(), 1U);
   EXPECT_NE(plan::to_text(plan).find("= W[0] shard dp +1"), std::string::npos);
+}
+
+TEST(ToPlan, ShardsAlongTwoAxesHaveADimensionForEach) {
+  Trainer trainer(World{.mesh = {{.name = "dp", .size = 4}, {.name = "tp", .size = 2}}},
+                  {.layers = 2, .batch = 4});
+  trainer.run(tensor_parallel_fsdp);
+  const plan::Plan plan = to_plan(trainer);
+  ASSERT_EQ(plan.programs.size(), 1U);
+  const std::string text = plan::to_text(plan);
+  EXPECT_NE(text.find("tensor W0[2] Weight f1 2 shard 4"), std::string::npos) << text;
+  EXPECT_NE(text.find("= W0[0] f1 tp +1 shard dp +1"), std::string::npos) << text;
+  // What is computed with is whole along dp; activations are split along tp alone.
+  EXPECT_NE(text.find("= W0[0] f1 tp +1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("tensor A1[3] Activation f1 2 sample 4"), std::string::npos) << text;
+}
+
+TEST(Tensors, HaveWholeShardsOfTensorParallelismOrPartsOfOne) {
+  const Tensors tensors({.layers = 2, .batch = 4}, {.weight = 8, .sample = 2});
+  const auto shards_of = [&](std::int64_t begin, std::int64_t count) {
+    std::vector<std::int64_t> all;
+    const Weight weight{.layers = 2, .shards = IndexSet::range(begin, count), .num_shards = 8};
+    for (const auto& run : tensors.value(weight).runs) {
+      all.insert(all.end(), {static_cast<std::int64_t>(run.dimension.index()), run.begin.literal(),
+                             run.count.literal()});
+    }
+    return all;
+  };
+  using Runs = std::vector<std::int64_t>;  // of each: dimension, begin, count
+  EXPECT_EQ(shards_of(0, 8), Runs{});
+  EXPECT_EQ(shards_of(4, 4), (Runs{0, 1, 1}));
+  EXPECT_EQ(shards_of(5, 1), (Runs{0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(shards_of(2, 2), (Runs{0, 0, 1, 1, 2, 2}));
+  const Diagnostic found = thrown_diagnostic([&] { (void)shards_of(3, 2); });
+  EXPECT_EQ(found.code, "D625");
+  EXPECT_EQ(found.what, "shards 3, 4 of 8 belong to several tensor-parallel ranks");
 }
 
 TEST(ToPlan, NeighboursInAPipelineAreNamedByTheAxis) {

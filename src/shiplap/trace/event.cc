@@ -76,6 +76,8 @@ EventKind kind_of_kernel(std::string_view kernel) {
         EventKind::backward_weight, EventKind::loss, EventKind::update}) {
     if (name(kind) == kernel) return kind;
   }
+  if (kernel.starts_with("forward_")) return EventKind::forward;
+  if (kernel.starts_with("backward_")) return EventKind::backward;
   return EventKind::compute;
 }
 

@@ -35,7 +35,8 @@ enum class EventKind : std::uint8_t {
 [[nodiscard]] std::string_view name(EventKind kind);  // "forward"
 [[nodiscard]] bool is_communication(EventKind kind);
 [[nodiscard]] EventKind kind_of(CollectiveKind collective);
-// Returns `compute` if the kernel has no kind of its own.
+// Of a part of a pass, such as `forward_attention`, the pass. Returns `compute` if the kernel has
+// no kind of its own.
 [[nodiscard]] EventKind kind_of_kernel(std::string_view kernel);
 // REQUIRES: `kind` is that of a collective.
 [[nodiscard]] CollectiveKind collective_of(EventKind kind);
@@ -47,6 +48,7 @@ struct Event {
   std::int32_t stream = 0;      // 0 is `main`
   std::int32_t operation = -1;  // index in the expansion of the plan; -1: no plan
   std::int32_t peer = -1;       // of send and recv
+  std::int32_t axis = -1;       // of communication: index in Trace::axes; -1: unknown
   std::int64_t match = -1;      // a send and its recv have the same number, unique among messages
   Seconds time;                 // when it began, after waiting for other ranks
   Seconds duration;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/json.h"
 
 namespace shiplap::trace {
@@ -56,6 +57,7 @@ void write(JsonText& out, const RankTrace& rank) {
   out << "{\"events\":[";
   std::string_view between = "\n";
   for (const Event& event : rank.events) {
+    throw_if_cancelled();
     out << between;
     write(out, event);
     between = ",\n";

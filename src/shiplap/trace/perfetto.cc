@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/trace/proto_writer_internal.h"
 #include "shiplap/trace/text.h"
@@ -272,6 +273,7 @@ void PerfettoWriter::describe(std::size_t rank) {
 std::vector<std::pair<std::size_t, int>> PerfettoWriter::assign_lanes(std::size_t rank) {
   const std::size_t first = slices_.size();
   for (const Event& event : trace_.ranks[rank].events) {
+    throw_if_cancelled();
     ensure(event.stream >= 0 && static_cast<std::size_t>(event.stream) < trace_.streams.size(),
            "the stream of an event exists in its trace");
     slices_.push_back(
@@ -387,6 +389,7 @@ void PerfettoWriter::slices() {
 
 void PerfettoWriter::memory(std::size_t rank) {
   for (const MemoryPoint& point : trace_.ranks[rank].memory) {
+    throw_if_cancelled();
     event_.clear();
     event_.number(field::event::kType, kCounter)
         .number(field::event::kTrack, track_of(rank, kMemorySlot))

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <limits>
 
+#include "shiplap/base/cancellation.h"
+
 namespace shiplap::trace {
 namespace {
 
@@ -24,8 +26,10 @@ Span span_or_zero(const Span& span) { return span.begin > span.end ? Span{} : sp
 class TraceSummarizer {
  public:
   explicit TraceSummarizer(const Trace& trace) : trace_(trace) {
+    for (const std::string& axes : trace.axes) result_.axes.push_back({.axes = axes});
     for (const RankTrace& rank : trace.ranks) {
       for (const Event& event : rank.events) add_event(event);
+      compare_layers(rank);
     }
     result_.whole = span_or_zero(whole_);
     result_.step = span_or_zero(step_);
@@ -38,9 +42,9 @@ class TraceSummarizer {
 
   Summary summary() {
     for (const RankTrace& rank : trace_.ranks) add_rank(rank);
-    if (result_.passes.length() > Seconds{0}) {
+    if (is_pipeline_ && result_.passes.length() > Seconds{0}) {
       const Seconds available = std::ssize(trace_.ranks) * result_.passes.length();
-      result_.bubble = 1 - result_.all.passes / available;
+      result_.bubble = result_.all.bubble / available;
     }
     for (const KindSummary& kind : kinds_) {
       if (kind.events > 0) result_.kinds.push_back(kind);
@@ -50,6 +54,8 @@ class TraceSummarizer {
 
  private:
   void add_event(const Event& event);
+  void compare_layers(const RankTrace& rank);
+  void add_axes(const RankTrace& rank, const Spans& computation);
   void add_rank(const RankTrace& rank);
 
   static constexpr std::size_t kKinds = static_cast<std::size_t>(EventKind::recv) + 1;
@@ -59,6 +65,8 @@ class TraceSummarizer {
   Span step_ = kEmptySpan;
   Seconds forward_begin_{kInfinity};
   Seconds backward_end_{-kInfinity};
+  std::optional<std::vector<std::int32_t>> layers_;  // with a forward on the ranks so far
+  bool is_pipeline_ = false;
   std::array<KindSummary, kKinds> kinds_{};
   Summary result_;
 };
@@ -74,6 +82,32 @@ void TraceSummarizer::add_event(const Event& event) {
   kind.time += event.duration;
   kind.bytes += event.bytes;
   ++result_.events;
+}
+
+void TraceSummarizer::compare_layers(const RankTrace& rank) {
+  if (is_pipeline_) return;
+  std::vector<std::int32_t> layers;
+  for (const Event& event : rank.events) {
+    if (is_forward(event.kind)) layers.push_back(event.layer);
+  }
+  std::ranges::sort(layers);
+  layers.erase(std::ranges::unique(layers).begin(), layers.end());
+  if (layers.empty()) return;
+  is_pipeline_ = layers_ && layers != *layers_;
+  layers_ = std::move(layers);
+}
+
+void TraceSummarizer::add_axes(const RankTrace& rank, const Spans& computation) {
+  if (result_.axes.empty()) return;
+  std::vector<std::vector<Span>> along(result_.axes.size());
+  for (const Event& event : rank.events) {
+    if (event.axis >= 0) along[event.axis].push_back({.begin = event.time, .end = event.end()});
+  }
+  for (std::size_t k = 0; k < along.size(); ++k) {
+    const Spans spans = within(united(std::move(along[k])), result_.step);
+    result_.axes[k].communication += length(spans);
+    result_.axes[k].exposed += length(without(spans, computation));
+  }
 }
 
 // From the memory curve, or from the events if there is none.
@@ -99,15 +133,11 @@ void TraceSummarizer::add_rank(const RankTrace& rank) {
                    .exposed = length(without(communication, computation))};
   const Spans step{result_.step};
   if (result_.step_time() > Seconds{0}) {
-    made.idle = length(without(without(step, computation), communication));
+    const Spans idle = without(without(step, computation), communication);
+    made.idle = length(idle);
+    made.bubble = length(within(idle, result_.passes));
   }
-  std::vector<Span> passes;  // may overlap, on several streams
-  for (const Event& event : rank.events) {
-    if (is_forward(event.kind) || is_backward(event.kind)) {
-      passes.push_back({.begin = event.time, .end = event.end()});
-    }
-  }
-  made.passes = length(united(std::move(passes)));
+  add_axes(rank, computation);
   find_peak(rank, made);
 
   const int number = static_cast<int>(result_.ranks.size());
@@ -123,7 +153,7 @@ void TraceSummarizer::add_rank(const RankTrace& rank) {
     all.peak_time = made.peak_time;
   }
   for (const auto field : {&RankSummary::computation, &RankSummary::communication,
-                           &RankSummary::exposed, &RankSummary::idle, &RankSummary::passes}) {
+                           &RankSummary::exposed, &RankSummary::idle, &RankSummary::bubble}) {
     all.*field += made.*field;
   }
   result_.ranks.push_back(made);
@@ -142,6 +172,7 @@ Activity activity(const RankTrace& rank) {
   std::vector<Span> computation;
   std::vector<Span> communication;
   for (const Event& event : rank.events) {
+    throw_if_cancelled();
     auto& spans = is_communication(event.kind) ? communication : computation;
     spans.push_back({.begin = event.time, .end = event.end()});
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "shiplap/trace/spans.h"
@@ -17,7 +18,7 @@ struct RankSummary {
   Seconds communication;  // at least one communication runs
   Seconds exposed;        // communication that does not overlap computation
   Seconds idle;           // neither
-  Seconds passes;         // at least one forward or backward runs
+  Seconds bubble;         // of it, between the first forward and the last backward of all ranks
   Bytes peak;
   Seconds peak_time;  // when the peak is first reached
   friend bool operator==(const RankSummary&, const RankSummary&) = default;
@@ -31,12 +32,21 @@ struct KindSummary {
   friend bool operator==(const KindSummary&, const KindSummary&) = default;
 };
 
+// The communication along some axes of the mesh, summed over the ranks. Parts that run at the same
+// time count for each of their axes.
+struct AxisSummary {
+  std::string axes;
+  Seconds communication;
+  Seconds exposed;
+  friend bool operator==(const AxisSummary&, const AxisSummary&) = default;
+};
+
 struct Summary {
   Span whole;   // from the start of the first event to the end of the last
   Span step;    // from the start of the first event that is not load_weights
   Span passes;  // from the start of the first forward to the end of the last backward
-  // The fraction of the ranks' time in `passes` that is neither forward nor backward. None without
-  // a forward or without a backward.
+  // The fraction of the ranks' time in `passes` in which they neither compute nor communicate. Only
+  // of a pipeline: a trace whose ranks run forwards of different layers, and backwards.
   std::optional<double> bubble;
   std::vector<RankSummary> ranks;
   RankSummary all;       // sums over the ranks; its peak is the highest
@@ -45,6 +55,7 @@ struct Summary {
   int idle_rank = 0;     // with the most idle time
   std::int64_t events = 0;
   std::vector<KindSummary> kinds;  // those that occur, in the order of EventKind
+  std::vector<AxisSummary> axes;   // as Trace::axes
 
   [[nodiscard]] Seconds total() const { return whole.length(); }
   [[nodiscard]] Seconds step_time() const { return step.length(); }

@@ -1,5 +1,6 @@
 #include "shiplap/trace/summary.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,6 +22,11 @@ Event event(EventKind kind, std::int64_t time, std::int64_t duration, std::int64
           .bytes = {bytes}};
 }
 
+Event of_layer(std::int32_t layer, Event event) {
+  event.layer = layer;
+  return event;
+}
+
 // Integer times, so that sums are exact.
 Trace random_trace(Random& random) {
   Trace trace{.ranks = std::vector<RankTrace>(random.between(1, 5))};
@@ -33,6 +39,7 @@ Trace random_trace(Random& random) {
       const std::int64_t duration = random.between(0, kMoments - time);
       rank.events.push_back(event(kind, time, duration, random.between(0, 100)));
       rank.events.back().memory = {random.between(0, 50)};
+      rank.events.back().layer = static_cast<std::int32_t>(random.between(0, 3));
     }
     const std::int64_t points = random.between(0, 4);
     for (std::int64_t i = 0; i < points; ++i) {
@@ -52,6 +59,8 @@ class Grid {
         begin_ = std::min(begin_, start(each));
         end_ = std::max(end_, stop(each));
         if (each.kind != EventKind::load_weights) step_begin_ = std::min(step_begin_, start(each));
+        if (is_forward(each.kind)) forward_ = std::min(forward_, start(each));
+        if (is_backward(each.kind)) backward_ = std::max(backward_, stop(each));
       }
     }
     if (begin_ > end_) begin_ = end_ = 0;
@@ -62,9 +71,10 @@ class Grid {
   [[nodiscard]] std::int64_t end() const { return end_; }
   [[nodiscard]] std::int64_t step_begin() const { return step_begin_; }
 
-  // Units of time in which the rank computes, communicates, only communicates, is idle.
-  [[nodiscard]] std::array<std::int64_t, 4> times(std::size_t rank) const {
-    std::array<std::int64_t, 4> result{};
+  // Units of time in which the rank computes, communicates, only communicates, is idle, is idle
+  // between the first forward and the last backward.
+  [[nodiscard]] std::array<std::int64_t, 5> times(std::size_t rank) const {
+    std::array<std::int64_t, 5> result{};
     for (std::int64_t t = step_begin_; t < end_; ++t) {
       const bool computes = runs(rank, t, false);
       const bool communicates = runs(rank, t, true);
@@ -72,6 +82,7 @@ class Grid {
       result[1] += communicates ? 1 : 0;
       result[2] += communicates && !computes ? 1 : 0;
       result[3] += !communicates && !computes ? 1 : 0;
+      result[4] += !communicates && !computes && forward_ <= t && t < backward_ ? 1 : 0;
     }
     return result;
   }
@@ -95,6 +106,8 @@ class Grid {
   std::int64_t begin_ = kNever;
   std::int64_t end_ = -1;
   std::int64_t step_begin_ = kNever;
+  std::int64_t forward_ = kNever;  // the first one
+  std::int64_t backward_ = -1;     // the end of the last one
 };
 
 TEST(Summary, AgreesWithAskingEveryMoment) {
@@ -117,6 +130,7 @@ TEST(Summary, AgreesWithAskingEveryMoment) {
       ASSERT_EQ(found.communication.value, static_cast<double>(times[1]));
       ASSERT_EQ(found.exposed.value, static_cast<double>(times[2]));
       ASSERT_EQ(found.idle.value, static_cast<double>(times[3]));
+      ASSERT_EQ(found.bubble.value, static_cast<double>(times[4]));
       exposed += found.exposed.value;
       const auto worst = static_cast<std::size_t>(summary.exposed_rank);
       ASSERT_LE(found.exposed, summary.ranks[worst].exposed);
@@ -158,6 +172,7 @@ TEST(Summary, BubbleIsWhatThePassesLeaveOfTheirWindow) {
     for (const std::int64_t sample : {0, 1}) {
       events.push_back(event(EventKind::forward, 3 + rank + sample, 1));
       events.push_back(event(EventKind::backward, 7 - rank + sample, 1));
+      events[events.size() - 2].layer = static_cast<std::int32_t>(rank);
     }
     events.push_back(event(EventKind::update, 9, 5));
   }
@@ -173,9 +188,48 @@ TEST(Summary, BubbleIsWhatThePassesLeaveOfTheirWindow) {
 TEST(Summary, PassesAtOnceFillTheirWindowOnce) {
   const Trace trace{
       .ranks = {{.events = {event(EventKind::forward, 0, 4), event(EventKind::backward, 0, 4),
-                            event(EventKind::backward, 6, 2)}}}};
-  EXPECT_EQ(summarize(trace).bubble, 0.25);
-  EXPECT_EQ(summarize(trace).ranks[0].passes, Seconds{6});
+                            event(EventKind::backward, 6, 2)}},
+                {.events = {of_layer(1, event(EventKind::forward, 0, 8))}}}};
+  EXPECT_EQ(summarize(trace).bubble, 0.125);
+  EXPECT_EQ(summarize(trace).ranks[0].bubble, Seconds{2});
+}
+
+// One device, data or tensor parallel ranks: they have the same layers.
+TEST(Summary, WithoutAPipelineThereIsNoBubble) {
+  Trace trace{.ranks = std::vector<RankTrace>(2)};
+  for (RankTrace& rank : trace.ranks) {
+    rank.events = {event(EventKind::forward, 0, 1), event(EventKind::backward, 3, 1)};
+  }
+  EXPECT_FALSE(summarize(trace).bubble.has_value());
+  trace.ranks[1].events[0].layer = 1;
+  EXPECT_EQ(summarize(trace).bubble, 0.5);
+}
+
+// What ranks wait for is communication while it is transferred, and the bubble before.
+TEST(Summary, CommunicationIsNotTheBubble) {
+  const Trace trace{
+      .ranks = {
+          {.events = {event(EventKind::forward, 0, 2), event(EventKind::send, 2, 2),
+                      event(EventKind::backward, 6, 2)}},
+          {.events = {event(EventKind::recv, 2, 2), of_layer(1, event(EventKind::forward, 4, 2)),
+                      event(EventKind::backward, 6, 2)}}}};
+  const Summary summary = summarize(trace);
+  EXPECT_EQ(summary.ranks[0].bubble, Seconds{2});
+  EXPECT_EQ(summary.ranks[1].bubble, Seconds{2});
+  EXPECT_EQ(summary.bubble, 0.25);
+}
+
+TEST(Summary, CommunicationIsExposedByAxis) {
+  Trace trace{
+      .axes = {"tp", "dp"},
+      .ranks = {{.events = {event(EventKind::forward, 0, 4), event(EventKind::all_reduce, 2, 4),
+                            event(EventKind::all_gather, 5, 5)}}}};
+  trace.ranks[0].events[1].axis = 0;
+  trace.ranks[0].events[2].axis = 1;
+  EXPECT_THAT(
+      summarize(trace).axes,
+      testing::ElementsAre(AxisSummary{.axes = "tp", .communication = {4}, .exposed = {2}},
+                           AxisSummary{.axes = "dp", .communication = {5}, .exposed = {5}}));
 }
 
 TEST(Summary, WithoutPassesThereIsNoBubble) {

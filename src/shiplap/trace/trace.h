@@ -23,6 +23,7 @@ struct RankTrace {
 
 struct Trace {
   std::vector<std::string> streams{"main"};  // Event::stream is an index
+  std::vector<std::string> axes;             // along which ranks communicate: "tp", "dp cp"
   std::vector<RankTrace> ranks;
   friend bool operator==(const Trace&, const Trace&) = default;
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "shiplap/base/error.h"
@@ -31,20 +33,54 @@ Bytes shard_bytes(Bytes whole, const IndexSet& shards, std::int64_t of) {
   return {whole.count * shards.size() / of};
 }
 
+bool is_consecutive(const IndexSet& set) {
+  return set.runs().size() == 1 && set.runs().front().stride == 1;
+}
+
+template <class T>
+void check_complete(const T& value) {
+  if (value.is_complete()) return;
+  throw_error("D612", fmt::format("{} cannot be sharded: it is not complete", describe(value)),
+              "only complete activations can be sharded",
+              "gather its shards first: `co_await model.all_gather(..)`");
+}
+
+// Part `shard` of `parts` of consecutive shards, which are sharded more finely if their number does
+// not divide.
+template <class T>
+void split_shards(T& value, std::int64_t shard, std::int64_t parts) {
+  if (!is_consecutive(value.shards)) {
+    throw_error(
+        "D612",
+        fmt::format("{} cannot be sharded: its shards are not consecutive", describe(value)),
+        "shards that are sharded again are consecutive",
+        "gather along the innermost axis of the shards first");
+  }
+  const std::int64_t held = value.shards.size();
+  const std::int64_t finer = parts / std::gcd(held, parts);
+  const std::int64_t count = held * finer / parts;
+  if (value.num_shards > std::numeric_limits<std::int32_t>::max() / finer) {
+    throw_error("D610", fmt::format("{} cannot be sharded in {}", describe(value), parts),
+                "the product of the numbers of shards is at most 2^31 - 1", "take fewer shards");
+  }
+  const std::int64_t first = value.shards.runs().front().begin * finer;
+  value.shards = IndexSet::range(first + shard * count, count);
+  value.num_shards = static_cast<std::int32_t>(value.num_shards * finer);
+}
+
 template <class T>
 T take_shard(const T& value, int shard, int num_shards) {
-  if (!value.is_complete()) {
-    throw_error("D612", fmt::format("{} cannot be sharded: it is not complete", describe(value)),
-                "only complete values can be sharded",
-                "gather its shards first: `co_await model.all_gather(..)`");
-  }
   if (num_shards < 1 || shard < 0 || shard >= num_shards) {
     throw_error("D610", fmt::format("there is no shard {} of {}", shard, num_shards),
                 "shards count from 0", "shard by the rank's position in its group");
   }
   T result = value;
-  result.shards = IndexSet(std::int64_t{shard});
-  result.num_shards = num_shards;
+  if (value.is_complete()) {
+    result.shards = IndexSet(std::int64_t{shard});
+    result.num_shards = num_shards;
+  } else {
+    split_shards(result, shard, num_shards);
+  }
   const bool stored = value.provenance.kind == Provenance::Kind::result;
   result.provenance = {.kind = stored ? Provenance::Kind::shard : Provenance::Kind::none,
                        .first = value.provenance.first};
@@ -121,6 +157,7 @@ WeightGrad WeightGrad::shard(int index, int of) const { return take_shard(*this,
 // The ranks that wrote an activation determine the layout of its features. Sharded in another way
 // it is still a value, but no rank stores it.
 Activation Activation::shard(int index, int of) const {
+  check_complete(*this);
   Activation result = take_shard(*this, index, of);
   if (of != num_shards) result.provenance = {};
   return result;
@@ -133,6 +170,18 @@ WeightGrad WeightGrad::combine(const WeightGrad& other) const {
 }
 Activation Activation::combine(const Activation& other) const {
   return combine_shards(*this, other);
+}
+
+Features features_of(const Weight& weight) {
+  if (weight.is_complete()) return {};
+  if (!is_consecutive(weight.shards)) {
+    return {.parts = weight.shards, .num_parts = weight.num_shards};
+  }
+  const std::int64_t begin = weight.shards.runs().front().begin;
+  const std::int64_t count = weight.shards.size();
+  const std::int64_t unit = std::gcd(std::gcd(begin, count), std::int64_t{weight.num_shards});
+  return {.parts = IndexSet::range(begin / unit, count / unit),
+          .num_parts = static_cast<std::int32_t>(weight.num_shards / unit)};
 }
 
 WeightGrad operator+(const WeightGrad& a, const WeightGrad& b) {
@@ -166,13 +215,13 @@ ActivationGrad operator+(const ActivationGrad& a, const ActivationGrad& b) {
 }
 
 Bytes Weight::memory(const ModelShape& shape) const {
-  return shard_bytes(shape.weight(), shards, num_shards);
+  return shard_bytes(shape.weight(layer), shards, num_shards);
 }
 Bytes OptState::memory(const ModelShape& shape) const {
-  return shard_bytes(shape.opt_state(), shards, num_shards);
+  return shard_bytes(shape.opt_state(layer), shards, num_shards);
 }
 Bytes WeightGrad::memory(const ModelShape& shape) const {
-  return shard_bytes(shape.weight(), shards, num_shards);
+  return shard_bytes(shape.weight(layer), shards, num_shards);
 }
 Bytes Activation::memory(const ModelShape& shape) const {
   return shard_bytes(samples.size() * shape.activation(), shards, num_shards);

@@ -1,6 +1,10 @@
 // Symbolic values of a training step: layer, shards, and the samples that contributed. They hold no
 // tensor data, only the metadata in which a wrong strategy shows.
 //
+// Weights, optimizer states and weight gradients can be sharded along several axes of the mesh,
+// such as tp and, inside, dp: shard j of m of shard i of n is shard i*m + j of n*m. Gathering along
+// the innermost axis returns shard i of n as the m consecutive shards i*m .. i*m + m-1 of n*m.
+//
 // Invalid combinations throw InputError: D610 two values that do not match, D611 a sample counted
 // twice, D612 a value that is not complete.
 #pragma once
@@ -49,6 +53,7 @@ struct Weight {
   std::int32_t num_shards = 1;
   Provenance provenance;
 
+  // One of `of` equal parts of this value. Throws D612 if its shards are not consecutive.
   [[nodiscard]] Weight shard(int index, int of) const;
   [[nodiscard]] bool is_complete() const { return shards.covers(num_shards); }
   [[nodiscard]] Weight combine(const Weight& other) const;
@@ -102,6 +107,7 @@ struct Activation {
   std::int32_t num_shards = 1;
   Provenance provenance;
 
+  // Throws D612 if the value is not complete.
   [[nodiscard]] Activation shard(int index, int of) const;
   [[nodiscard]] bool is_complete() const { return shards.covers(num_shards); }
   [[nodiscard]] Activation combine(const Activation& other) const;
@@ -128,6 +134,15 @@ struct ActivationGrad {
 
 static_assert(Gatherable<Weight> && Gatherable<OptState> && Gatherable<Activation>);
 static_assert(ReduceableGatherable<WeightGrad> && Reduceable<ActivationGrad>);
+
+// The features that a weight computes, in as few parts as possible: with shards 2, 3 of 4, part 1
+// of
+// 2. So layers that are sharded along another axis only to save memory write the same activations.
+struct Features {
+  IndexSet parts{0};
+  std::int32_t num_parts = 1;
+};
+[[nodiscard]] Features features_of(const Weight& weight);
 
 // Returns a readable text: "the weight of layer 3, shard 1 of 4, step 0".
 [[nodiscard]] std::string describe(const Weight& value);

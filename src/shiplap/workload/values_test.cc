@@ -108,12 +108,63 @@ TEST(Values, AreCompleteOnlyWithAllShards) {
   EXPECT_TRUE(odd.is_complete());
 }
 
-TEST(Values, ThatAreNotCompleteCannotBeCut) {
-  expect_error("D612", "the weight of layer 1, shard 0 of 2, step 0 cannot be sharded",
-               [] { (void)weight().shard(0, 2).shard(0, 2); });
-  expect_error("D612", "optimizer state", [] { (void)opt_state().shard(0, 2).shard(0, 2); });
-  expect_error("D612", "weight gradient", [] { (void)grad({}).shard(1, 2).shard(0, 2); });
+// Shard j of m of shard i of n is shard i*m + j of n*m, for all small n and m; and the m shards
+// gathered again can be sharded in any other way.
+template <class T>
+void expect_cut_along_two_axes(const T& whole) {
+  for (int n = 2; n <= 4; ++n) {
+    for (int m = 1; m <= 4; ++m) {
+      for (int i = 0; i < n; ++i) {
+        T together = whole.shard(i, n).shard(0, m);
+        for (int j = 0; j < m; ++j) {
+          const T inner = whole.shard(i, n).shard(j, m);
+          EXPECT_EQ(inner, whole.shard(i * m + j, n * m));
+          together = together.combine(inner);
+        }
+        EXPECT_FALSE(together.is_complete());
+        EXPECT_EQ(together.shards, IndexSet::range(std::int64_t{i} * m, m));
+        EXPECT_EQ(together.memory(), whole.shard(i, n).memory());
+        EXPECT_EQ(together.shard(m - 1, m), whole.shard(i * m + m - 1, n * m));
+        // In seven parts, which the number of shards divides at most once.
+        EXPECT_EQ(together.shard(6, 7).shards, IndexSet::range((i + 1) * m * 7 - m, m));
+        EXPECT_EQ(together.shard(6, 7).num_shards, 7 * n * m);
+      }
+    }
+  }
+}
+
+TEST(Values, AreCutAlongTwoAxes) {
+  expect_cut_along_two_axes(weight());
+  expect_cut_along_two_axes(opt_state());
+  expect_cut_along_two_axes(grad(some({0, 3})));
+}
+
+TEST(Values, WhoseShardsAreNotConsecutiveCannotBeCut) {
+  const Weight apart = weight().shard(0, 4).combine(weight().shard(2, 4));
+  expect_error("D612", "shards 0, 2 of 4, step 0 cannot be sharded: its shards are not consecutive",
+               [&] { (void)apart.shard(0, 2); });
   expect_error("D612", "activation", [] { (void)activation({}).shard(1, 2).shard(0, 2); });
+  expect_error("D610", "cannot be sharded in 65536",
+               [] { (void)weight().shard(0, 65536).shard(0, 65536); });
+}
+
+TEST(Features, AreInAsFewPartsAsPossible) {
+  const auto expect_part = [](const Weight& w, const IndexSet& parts, int num_parts) {
+    EXPECT_EQ(features_of(w).parts, parts) << describe(w);
+    EXPECT_EQ(features_of(w).num_parts, num_parts) << describe(w);
+  };
+  expect_part(weight(), IndexSet(0), 1);
+  expect_part(weight().shard(2, 3), IndexSet(2), 3);
+  for (int n = 2; n <= 4; ++n) {
+    for (int i = 0; i < n; ++i) {
+      Weight gathered = weight().shard(3 * i, 3 * n);
+      for (int j = 1; j < 3; ++j) gathered = gathered.combine(weight().shard(3 * i + j, 3 * n));
+      expect_part(gathered, IndexSet(i), n);
+    }
+  }
+  expect_part(weight().shard(0, 2).combine(weight().shard(1, 2)), IndexSet(0), 1);
+  expect_part(weight().shard(1, 4).combine(weight().shard(2, 4)), IndexSet::range(1, 2), 4);
+  expect_part(weight().shard(0, 4).combine(weight().shard(2, 4)), some({0, 2}), 4);
 }
 
 TEST(Values, HaveNoShardsBeyondTheLast) {

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <exception>
 #include <numeric>
 #include <string_view>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/resources.h"
 #include "shiplap/comm/threads/world_internal.h"
@@ -37,6 +39,39 @@ class Exceptions {
   std::exception_ptr first_consequence_ SHIPLAP_GUARDED_BY(mutex_);
 };
 
+// Ends a rank because the call was cancelled; the caller's thread has the cause.
+struct RankCancelled : std::exception {};
+
+// The threads that still run, for a caller that polls while it waits for them.
+class RunningThreads {
+ public:
+  explicit RunningThreads(int count) : count_(count) {}
+
+  void end_one() {
+    const MutexLock lock(mutex_);
+    --count_;
+    changed_.notify_all();
+  }
+  // Throws what throw_if_cancelled() throws.
+  void wait_cancellable() {
+    while (!wait_interval()) throw_if_cancelled();
+  }
+
+ private:
+  // Returns whether all have ended.
+  bool wait_interval() {
+    const MutexLock lock(mutex_);
+    if (count_ > 0) {
+      changed_.wait_until(mutex_, ConditionVariable::after(kCancellationInterval.value));
+    }
+    return count_ == 0;
+  }
+
+  Mutex mutex_;
+  ConditionVariable changed_;
+  int count_ SHIPLAP_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 void run_on_threads(const ThreadOptions& options, const std::function<void(Communicator&)>& work) {
@@ -50,7 +85,11 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
   const auto group = std::make_shared<ThreadGroup>(0, std::move(all_ranks));
 
   Exceptions exceptions;
+  std::atomic<bool> is_cancelled = false;
   const auto run = [&](int rank) {
+    const CancellationScope scope([&] {
+      if (is_cancelled) throw RankCancelled();
+    });
     try {
       ThreadCommunicator communicator(world, group, rank, "world");
       communicator.set_timeout(options.timeout);
@@ -70,18 +109,27 @@ void run_on_threads(const ThreadOptions& options, const std::function<void(Commu
       world->abort_rank(rank, rank, "unknown exception");
     }
   };
+  // Rank 0 runs on the caller's thread, unless that has to poll.
+  const int first = is_cancellable() ? 0 : 1;
+  RunningThreads running(options.ranks - first);
   std::vector<std::jthread> threads;
   try {
-    for (int rank = 1; rank < options.ranks; ++rank) {
-      threads.push_back(start_thread([&run, rank] { run(rank); }));
+    for (int rank = first; rank < options.ranks; ++rank) {
+      threads.push_back(start_thread([&run, &running, rank] {
+        run(rank);
+        running.end_one();
+      }));
     }
-    run(0);
+    if (first == 1) {
+      run(0);
+    } else {
+      running.wait_cancellable();
+    }
   } catch (...) {
     exceptions.add(std::current_exception());
-    constexpr std::string_view kReason = "its thread could not be started";
-    world->abort_rank(0, 0, kReason);
-    for (auto rank = static_cast<int>(threads.size()) + 1; rank < options.ranks; ++rank) {
-      world->abort_rank(rank, rank, kReason);
+    is_cancelled = true;
+    for (int rank = 0; rank < options.ranks; ++rank) {
+      world->abort_rank(rank, rank, "a thread could not be started, or the call was cancelled");
     }
   }
   threads.clear();  // joins them

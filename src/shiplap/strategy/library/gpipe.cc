@@ -9,8 +9,7 @@ Task gpipe(Model& model) {
   Stage stage(model);
   stage.load();
   const std::vector<PipelineAction> actions = schedule::gpipe(stage.pipeline(), stage.index());
-  for (const PipelineAction& action : actions) co_await stage.run(action);
-  co_await stage.finish();
+  co_await stage.run(actions);
   stage.update();
 }
 

@@ -10,8 +10,7 @@ Task interleaved(Model& model) {
   stage.load();
   const std::vector<PipelineAction> actions =
       schedule::interleaved(stage.pipeline(), stage.index());
-  for (const PipelineAction& action : actions) co_await stage.run(action);
-  co_await stage.finish();
+  co_await stage.run(actions);
   stage.update();
 }
 

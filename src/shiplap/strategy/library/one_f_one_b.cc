@@ -11,8 +11,7 @@ Task one_f_one_b(Model& model) {
   stage.load();
   const std::vector<PipelineAction> actions =
       schedule::one_f_one_b(stage.pipeline(), stage.index());
-  for (const PipelineAction& action : actions) co_await stage.run(action);
-  co_await stage.finish();
+  co_await stage.run(actions);
   stage.update();
 }
 

@@ -35,8 +35,7 @@ Task pipeline_fsdp(Model& model) {
   stage.load({.index = model.position("dp"), .of = model.size("dp")});
   const std::vector<PipelineAction> actions =
       schedule::one_f_one_b(stage.pipeline(), stage.index());
-  for (const PipelineAction& action : actions) co_await stage.run(action);
-  co_await stage.finish();
+  co_await stage.run(actions);
   stage.update();
 }
 

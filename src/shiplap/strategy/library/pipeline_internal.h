@@ -2,14 +2,12 @@
 //
 //   Stage stage(model);
 //   stage.load();
-//   for (const PipelineAction& action : schedule::gpipe(stage.pipeline(), stage.index())) {
-//     co_await stage.run(action);
-//   }
-//   co_await stage.finish();
+//   co_await stage.run(schedule::gpipe(stage.pipeline(), stage.index()));
 //   stage.update();
 //
 // Sends are non-blocking, or two neighbours could deadlock. A sent value stays in storage until the
-// send is complete.
+// send is complete. Receives are posted one action ahead, so that the next message arrives while
+// this action computes; weight halves of backwards, which need no message, are passed over.
 #pragma once
 
 #include <string>
@@ -31,15 +29,26 @@ struct LayerMicrobatch {
 
 // The computation of a layer. Forward reads activations[{layer, microbatch}] and stores that of
 // layer + 1. Backward reads that activation and grad_activations[{layer + 1, microbatch}], erases
-// both, stores grad_activations[{layer, microbatch}] and accumulates into grad_weights[layer].
+// both, stores grad_activations[{layer, microbatch}] and accumulates into grad_weights[layer]. Of
+// its two halves the first one stores and the second one erases and accumulates.
 struct LayerWork {
   Task (*forward)(Model& model, LayerMicrobatch item);
   Task (*backward)(Model& model, LayerMicrobatch item);
+  // Only for schedules that split backwards.
+  Task (*backward_input)(Model& model, LayerMicrobatch item) = nullptr;
+  Task (*backward_weight)(Model& model, LayerMicrobatch item) = nullptr;
 };
 
 // Use weights[layer].
 Task forward_layer(Model& model, LayerMicrobatch item);
 Task backward_layer(Model& model, LayerMicrobatch item);
+Task backward_layer_input(Model& model, LayerMicrobatch item);
+Task backward_layer_weight(Model& model, LayerMicrobatch item);
+
+inline constexpr LayerWork kWholeLayers = {.forward = forward_layer,
+                                           .backward = backward_layer,
+                                           .backward_input = backward_layer_input,
+                                           .backward_weight = backward_layer_weight};
 
 // Gradient accumulation: a new gradient is stored under the key `fresh_gradient` returns, and
 // `add_fresh_gradient` then adds it to grad_weights[layer].
@@ -57,8 +66,8 @@ struct Shard {
 class Stage {
  public:
   // Throws InputError D622 if the layers cannot be divided among stages and chunks.
-  explicit Stage(Model& model,
-                 const LayerWork& work = {.forward = forward_layer, .backward = backward_layer});
+  explicit Stage(Model& model, const LayerWork& work = kWholeLayers,
+                 schedule::Placement placement = schedule::Placement::loop);
   Stage(const Stage&) = delete;  // its coroutines refer to it
   Stage& operator=(const Stage&) = delete;
   ~Stage() = default;
@@ -69,16 +78,15 @@ class Stage {
   [[nodiscard]] std::vector<int> layers() const;
 
   void load(Shard shard = {});
-  Task run(PipelineAction action);
-  // Waits until all sends are complete.
-  Task finish();
+  // Runs the actions in order, until all sends are complete.
+  Task run(std::vector<PipelineAction> actions);
   // Updates with the complete gradients and erases them.
   void update();
 
  private:
   struct Chunk {
-    int number = 0;  // over all stages, in the order of the layers
-    int first = 0;   // layer
+    int position = 0;  // over all stages, in the order of the layers
+    int first = 0;     // layer
     int end = 0;
   };
   struct SentGrad {
@@ -87,14 +95,20 @@ class Stage {
   };
 
   [[nodiscard]] Chunk chunk_at(int index) const;
-  [[nodiscard]] bool message_before(int chunk_number) const;
-  [[nodiscard]] int rank_of(int chunk_number) const;
-  [[nodiscard]] MessageOptions tag(int chunk_number, PipelineAction action) const;
+  [[nodiscard]] bool message_before(int position) const;
+  [[nodiscard]] int rank_at(int position) const;
+  [[nodiscard]] MessageOptions tag(int position, PipelineAction action) const;
   [[nodiscard]] IndexSet samples(int microbatch) const;
-  [[nodiscard]] Pending<Activation>& sent(PipelineAction action);
+  [[nodiscard]] int slot(PipelineAction action) const {
+    return action.chunk * pipeline_.microbatches + action.microbatch;
+  }
 
+  // Posts the receive of an action, if it has one.
+  void start_receive(PipelineAction action);
+  Task run(PipelineAction action);
   Task forward(PipelineAction action);
   Task backward(PipelineAction action);
+  Task backward_weight(PipelineAction action);
   Task begin_backward(PipelineAction action);
   Task wait_for_sent_gradient(int chunk);
 
@@ -102,10 +116,12 @@ class Stage {
   LayerWork work_;
   schedule::Pipeline pipeline_;
   int index_;
-  int layers_each_;                        // of a chunk
-  std::vector<Pending<Activation>> sent_;  // by chunk and microbatch
-  std::vector<SentGrad> sent_grads_;       // by chunk
-  std::vector<std::string> channels_;      // by chunk, direction, and rank order
+  int layers_each_;                                      // of a chunk
+  std::vector<Pending<Activation>> sent_;                // by chunk and microbatch
+  std::vector<Pending<Activation>> received_;            // the same
+  std::vector<Pending<ActivationGrad>> received_grads_;  // the same
+  std::vector<SentGrad> sent_grads_;                     // by chunk
+  std::vector<std::string> channels_;                    // by chunk, direction, and rank order
 };
 
 }  // namespace shiplap::strategy

@@ -1,0 +1,157 @@
+// The accuracy of the predicted times of collectives, GEMMs and attention against published
+// measurements, and the rate of predictions.
+//
+//   bench_network [--json]     the errors on the tables that were held out of the fit
+//   bench_network --points     every collective with its prediction, as CSV; tools/accuracy draws
+//   it bench_network --gemms      every GEMM and attention, likewise bench_network --fit fits the
+//   constants of data/hardware/ again, and prints them
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include "fit_collectives.h"
+#include "published.h"
+#include "shiplap/base/json.h"
+
+namespace shiplap {
+namespace {
+
+constexpr const char* kFolder = SHIPLAP_SOURCE "/data/published";
+constexpr const char* kFabrics = SHIPLAP_SOURCE "/data/fabrics.csv";
+constexpr std::int64_t kMiB = 1 << 20;
+
+// The other tools also time the launch and the skew of the ranks, 18 to 100 us
+// (data/published/README.md): their small sizes say nothing about the collective.
+bool counts(const CollectivePoint& point) {
+  return point.method == "nccl-tests" || point.bytes.count >= kMiB;
+}
+
+struct Errors {
+  std::vector<double> values;
+
+  [[nodiscard]] double quantile(double share) {
+    if (values.empty()) return 0;
+    std::ranges::sort(values);
+    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+  }
+  [[nodiscard]] double within(double limit) const {
+    const auto count = std::ranges::count_if(values, [&](double e) { return e <= limit; });
+    return static_cast<double>(count) / static_cast<double>(values.size());
+  }
+};
+
+void put(Json& json, const std::string& name, Errors errors) {
+  json.set(name + "_points", static_cast<std::int64_t>(errors.values.size()));
+  json.set(name + "_median_error", errors.quantile(0.5));
+  json.set(name + "_p90_error", errors.quantile(0.9));
+  json.set(name + "_worst_error", errors.quantile(1));
+  json.set(name + "_within_25_percent", errors.within(0.25));
+}
+
+double estimates_per_second(const Machines& machines) {
+  const hardware::System& system = machines.systems.at("h100_80g_nvl8");
+  constexpr int kCount = 1'000'000;
+  double sum = 0;
+  const std::clock_t begin = std::clock();
+  for (int k = 0; k < kCount; ++k) {
+    const cost::RankSpan span{.ranks = 2 + k % 512, .lowest = 0, .highest = 1 + k % 512};
+    sum += cost::collective_time(system, CollectiveKind::all_reduce, {k}, span).value;
+  }
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  return sum > 0 ? kCount / seconds : 0;
+}
+
+Json measure(const Machines& machines, const std::vector<CollectivePoint>& points) {
+  Errors held_out;
+  Errors nccl_tests;
+  Errors large;
+  Errors fitted;
+  for (const CollectivePoint& point : points) {
+    if (!counts(point)) continue;
+    const double error =
+        std::abs(predict(machines.of(point), point).time.value / point.seconds - 1);
+    (point.fit ? fitted : held_out).values.push_back(error);
+    if (!point.fit && point.method == "nccl-tests") nccl_tests.values.push_back(error);
+    if (!point.fit && point.bytes.count >= kMiB) large.values.push_back(error);
+  }
+  Json json;
+  put(json, "collectives", held_out);
+  put(json, "collectives_nccl_tests", nccl_tests);
+  put(json, "collectives_large", large);
+  put(json, "collectives_fitted", fitted);
+  Errors gemms;
+  Errors attention;
+  for (const ComputationPoint& point : read_computation(kFolder)) {
+    if (point.fit) continue;
+    const double predicted = predicted_seconds(machines.systems.at(point.machine), point);
+    (point.work.kernel_class == "gemm" ? gemms : attention)
+        .values.push_back(std::abs(predicted / point.seconds - 1));
+  }
+  put(json, "gemms", gemms);
+  put(json, "attention", attention);
+  json.set("collective_estimates_per_second", estimates_per_second(machines));
+  return json;
+}
+
+void print_points(const Machines& machines, const std::vector<CollectivePoint>& points) {
+  fmt::print(
+      "table,page,fit,counts,operation,machine,network,gpus,method,bytes,measured_us,"
+      "predicted_us,algorithm,protocol\n");
+  for (const CollectivePoint& point : points) {
+    const cost::CollectiveEstimate found = predict(machines.of(point), point);
+    fmt::print("{},{},{},{},{},{},\"{}\",{},{},{},{:.6g},{:.6g},{},{}\n", point.table, point.page,
+               point.fit ? "yes" : "no", counts(point) ? "yes" : "no", point.operation,
+               point.machine, point.network, point.gpus, point.method, point.bytes.count,
+               1e6 * point.seconds, 1e6 * found.time.value, to_string(found.algorithm),
+               to_string(found.protocol));
+  }
+}
+
+void print_gemms(const Machines& machines) {
+  fmt::print("tool,fit,device,type,shape,gflop,measured_us,predicted_us\n");
+  for (const ComputationPoint& point : read_computation(kFolder)) {
+    fmt::print("{},{},{},{},{},{:.6g},{:.6g},{:.6g}\n", point.tool, point.fit ? "yes" : "no",
+               point.device, point.type, point.shape, 1e-9 * point.work.flop, 1e6 * point.seconds,
+               1e6 * predicted_seconds(machines.systems.at(point.machine), point));
+  }
+}
+
+int run(std::string_view mode) {
+  Machines machines = read_machines(kFabrics);
+  const std::vector<CollectivePoint> points = read_collectives(kFolder);
+  if (mode == "--points") {
+    print_points(machines, points);
+  } else if (mode == "--gemms") {
+    print_gemms(machines);
+  } else if (mode == "--fit") {
+    for (const FittedConstant& constant : fit_collectives(machines, points)) {
+      fmt::print("{:40} {:.4g}\n", constant.name, constant.value);
+    }
+  } else if (mode == "--json") {
+    fmt::print("{}\n", to_text(measure(machines, points)));
+  } else {
+    const Json measured = measure(machines, points);
+    for (const auto& [name, value] : measured.as_object()) {
+      fmt::print("{:40} {:.4g}\n", name, value.as_number());
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace shiplap
+
+int main(int argc, char** argv) {
+  try {
+    return shiplap::run(argc > 1 ? argv[1] : "");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_network: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,92 @@
+// shiplap plan: the plan of a training step, from a model and its layout.
+#include <fmt/format.h>
+
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "shiplap/cli/files.h"
+#include "shiplap/cli/output_files.h"
+#include "shiplap/cli/subject.h"
+#include "shiplap/cli/verb.h"
+#include "shiplap/report/model.h"
+#include "shiplap/step/step.h"
+
+namespace shiplap::cli {
+namespace {
+
+struct Options {
+  std::string layout;
+  std::optional<std::string> model;
+  std::optional<std::string> from;
+  std::optional<std::int64_t> ranks;
+  std::optional<std::string> output;
+};
+
+void declare(Flags& flags, Options& options) {
+  flags.argument({.name = "LAYOUT",
+                  .help = "flags in quotes, or the file that has them",
+                  .example = "train.sh",
+                  .values = Values::files},
+                 options.layout);
+  flags.text({.name = "--model",
+              .value = "MODEL",
+              .help = "a known model (`shiplap model`) or a config.json",
+              .example = "llama3-70b",
+              .suggestions = workload::known_models()},
+             options.model);
+  declare_from(flags, options.from);
+  flags.count({.name = "--ranks", .help = "ranks, if LAYOUT does not say it", .example = "512"},
+              options.ranks);
+  flags.file({.name = "--output",
+              .letter = "-o",
+              .value = "OUT",
+              .help = "write to this file instead of standard output",
+              .example = "step.plan"},
+             options.output);
+}
+
+ExitCode write_plan(const Options& options, Context& context) {
+  if (!options.model) {
+    throw_flag_error("--model", "there is no model", "add --model llama3-70b, or a config.json");
+  }
+  if (!options.from) {
+    throw_flag_error("--from", "whose words LAYOUT uses is not said",
+                     "add --from megatron, torchtitan, deepspeed or accelerate");
+  }
+  const std::vector<OutputFile> outputs = {{"--output", options.output}};
+  check_outputs(outputs, false, options.layout);
+  const TrainedModel trained =
+      trained_model(*options.model, *options.from, options.layout, options.ranks, context);
+  const std::string text = step::step_text(trained.model, trained.layout);
+  write_output(outputs.front(), text, context);
+  if (options.output && *options.output != "-") {
+    context.err.stream << fmt::format("{} on {}: {}\n", trained.model.name,
+                                      report::counted(trained.layout.ranks(), "rank"),
+                                      describe(trained));
+    if (*options.output == "/dev/null") return ExitCode::yes;
+    suggest_next(fmt::format("shiplap check {}", shell_word(*options.output)), context);
+  }
+  return ExitCode::yes;
+}
+
+}  // namespace
+
+Verb plan_verb() {
+  return make_verb<Options>(
+      {.name = "plan",
+       .summary = "the plan of a training step, from a model and the flags of your framework",
+       .examples =
+           {{"shiplap plan --model llama3-70b --from megatron train.sh", "of a launch script"},
+            {"shiplap plan --model llama3-70b --from megatron '--tensor-model-parallel-size 8 "
+             "--pipeline-model-parallel-size 4 --sequence-parallel --global-batch-size 128' "
+             "--ranks 64 -o step.plan",
+             "flags as they are pasted into issues"}},
+       .notes = "`check`, `simulate` and `show` take the file; `check` and `simulate` also take "
+                "--model and --from themselves. docs/layouts.md has the words of each framework, "
+                "docs/step.md what is planned."},
+      {.declare = declare, .run = write_plan});
+}
+
+}  // namespace shiplap::cli

@@ -1,0 +1,448 @@
+// Writes the text of a step's plan. The state is the program that is written and, in loops, what
+// the names of the text mean:
+//
+//   pp, c, s    rank of the pipeline, chunk, stage: s = c*pipeline+pp
+//   m, slot     microbatch; of a chunk: slot = c*microbatches+m
+//   k, l, q     layer of the chunk, of the model, among those of its kind on the rank
+//   kept        the rows of what layer k keeps of the microbatch
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shiplap/layout/layout.h"
+#include "shiplap/schedule/schedule.h"
+#include "shiplap/step/axes_internal.h"
+#include "shiplap/step/weights_internal.h"
+#include "shiplap/workload/model.h"
+
+namespace shiplap::step {
+
+// The parts of a layer, by what surrounds them.
+struct LayerParts {
+  std::vector<workload::Part> attention_norm;
+  std::vector<workload::Part> queries;  // from the norm to the queries, keys and values
+  std::vector<workload::Part> core;
+  std::vector<workload::Part> out;
+  std::vector<workload::Part> attention_after;  // a norm after the sum over the tensor group
+  std::vector<workload::Part> mlp_norm;
+  std::vector<workload::Part> mlp;
+  std::vector<workload::Part> router;
+  std::vector<workload::Part> experts;
+  std::vector<workload::Part> shared;
+  std::vector<workload::Part> mlp_after;  // likewise
+};
+[[nodiscard]] LayerParts parts_of(const workload::Layer& layer);
+
+// A kind of layer: its parts and weights.
+struct Kind {
+  LayerParts parts;
+  std::vector<WeightGroup> groups;
+  [[nodiscard]] bool has(std::string_view group) const {
+    return std::ranges::any_of(groups, [&](const WeightGroup& g) { return g.name == group; });
+  }
+};
+
+class StepWriter {
+ public:
+  StepWriter(const workload::Model& model, const layout::Layout& layout);
+
+  std::string write();
+
+ private:
+  static bool has_experts(const workload::Model& model);
+
+  void require_known() const;
+
+  // ---------------------------------------------------------------- text
+
+  template <class... Arguments>
+  void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    text_.append(2 * depth_, ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Arguments>(arguments)...);
+    text_ += '\n';
+  }
+  template <class Body>
+  void block(const std::string& head, const Body& body) {
+    line("{}", head);
+    ++depth_;
+    body();
+    --depth_;
+    line("end");
+  }
+  // `body` in the block, or alone.
+  template <class Body>
+  void block_if(bool needed, const std::string& head, const Body& body) {
+    if (needed) {
+      block(head, body);
+    } else {
+      body();
+    }
+  }
+
+  // ---------------------------------------------------------------- sizes
+
+  [[nodiscard]] std::int64_t element() const { return bytes_of(model_.type); }
+  [[nodiscard]] std::int64_t tokens_of_sequence() const;
+  [[nodiscard]] std::int64_t tokens_of_block() const;
+  [[nodiscard]] std::int64_t row() const { return tokens_of_block() * model_.hidden * element(); }
+  [[nodiscard]] std::int64_t rows_of_sequence() const { return axes_.blocks_of_sequence; }
+  [[nodiscard]] bool gathers_tokens() const { return layout_.sequence_parallel; }
+  [[nodiscard]] bool splits_heads() const;
+  // Shares of the features of a layer: of tensor ranks, and with Ulysses also of context ranks.
+  [[nodiscard]] std::int64_t shares() const;
+
+  // What is kept of parts, in whole elements.
+  [[nodiscard]] std::int64_t kept_by(const std::vector<workload::Part>& parts) const;
+
+  // ---------------------------------------------------------------- weights
+
+  // A group of the parts that `belongs` selects.
+  template <class Belongs>
+  void add_group(std::vector<WeightGroup>& groups, const workload::Layer& layer,
+                 const std::string& name, const Belongs& belongs) const {
+    WeightGroup group{.name = name};
+    for (const workload::Part& part : layer.parts) {
+      if (belongs(part)) group.parameters += local_part(part, layout_).part.parameters();
+    }
+    if (group.parameters == 0) return;
+    group.sharing = axes_.dense;
+    groups.push_back(std::move(group));
+  }
+
+  void cut_by_tensor(WeightGroup& group) const;
+
+  Kind kind_of(std::size_t number) const;
+
+  static void set_sharding(WeightGroup& group, layout::Sharding sharding);
+
+  // Embedding, final norm and head.
+  void add_edges();
+
+  [[nodiscard]] const WeightGroup& edge(std::string_view name) const;
+  [[nodiscard]] const WeightGroup& head_weight() const;
+
+  // ---- the text of a group: values, and the rows that a computation reads and adds to
+
+  [[nodiscard]] std::string instance(const WeightGroup& group) const;
+  // Its whole weight on this rank, without the dimension of shards.
+  [[nodiscard]] std::string whole(const WeightGroup& group, std::string_view letter) const;
+  [[nodiscard]] std::string shard(const WeightGroup& group, std::string_view letter) const;
+  [[nodiscard]] static std::string shard_name(const WeightGroup& group);
+  [[nodiscard]] std::string rows_at(const WeightGroup& group, std::string_view buffer,
+                                    std::int64_t rows) const;
+  // Of a layer in use: one of two buffers.
+  [[nodiscard]] std::string in_use(const WeightGroup& group, std::string_view buffer,
+                                   std::int64_t rows) const;
+  [[nodiscard]] std::string weight_rows(const WeightGroup& group) const;
+  [[nodiscard]] std::string gradient_rows(const WeightGroup& group) const;
+  void read_weight(const WeightGroup& group);
+  // Adds the gradient of the samples and tokens `of`.
+  void add_gradient(const WeightGroup& group, const std::string& of, const std::string& use = "");
+  void read_weight(const Kind& kind, std::string_view name);
+  void add_gradient(const Kind& kind, std::string_view name, const std::string& of);
+
+  // ---------------------------------------------------------------- declarations
+
+  [[nodiscard]] std::vector<schedule::PipelineAction> actions_of(std::int64_t rank) const;
+  [[nodiscard]] std::int64_t actions() const { return 2 * chunks_ * microbatches_; }
+
+  template <class Values>
+  void list(std::string_view name, const Values& values) {
+    line("list {} = {}", name, fmt::join(values, " "));
+  }
+
+  void lists();
+  [[nodiscard]] bool counts_before() const { return kinds_.size() > 1 || (!even_ && chunks_ > 1); }
+  [[nodiscard]] bool is_ring() const;
+  [[nodiscard]] bool gathers_keys() const;
+
+  void tensors();
+
+  [[nodiscard]] std::string key_sum() const { return fmt::format(" sum key {}", layout_.context); }
+
+  template <class Is>
+  [[nodiscard]] bool any_kind(const Is& is) const {
+    return std::ranges::any_of(kinds_, is);
+  }
+
+  void weight_tensors(const WeightGroup& group, const std::string& place);
+
+  // ---------------------------------------------------------------- a program
+
+  [[nodiscard]] const layout::Stage& stage_at(std::int64_t rank, std::int64_t chunk) const;
+  // What the program of a rank depends on.
+  [[nodiscard]] std::vector<std::int64_t> content_of(std::int64_t rank) const;
+  [[nodiscard]] std::vector<std::int64_t> layers_by_kind(std::int64_t rank) const;
+
+  void program(std::int64_t from, std::int64_t to);
+
+  void buffer(std::string_view name, std::int64_t rows, std::int64_t bytes, DType type);
+
+  void buffers();
+
+  [[nodiscard]] static std::int64_t divided(std::int64_t bytes, std::int64_t parts);
+  [[nodiscard]] std::int64_t kept_by_out() const;
+
+  // The keys and values of the tokens of a rank.
+  [[nodiscard]] std::int64_t key_bytes() const;
+  [[nodiscard]] std::int64_t query_bytes() const;
+
+  void attention_buffers();
+
+  // Rows of the tokens that are sent to one group of experts.
+  [[nodiscard]] std::int64_t dispatched_bytes() const;
+  void expert_buffers();
+
+  void weight_buffers(const WeightGroup& group, std::int64_t layers);
+
+  // ---- loops over the layers of a rank
+
+  [[nodiscard]] std::string layers_in_chunk() const;
+  [[nodiscard]] std::string first_layer() const;
+  // The stage of the model that is computed.
+  [[nodiscard]] std::string stage() const;
+  [[nodiscard]] std::string chunk() const { return chunks_ == 1 ? "0" : "c"; }
+  void let_stage();
+  void let_layer();
+  template <class Body>
+  void each_kind(const Body& body) {
+    for (const std::size_t k : here_) {
+      block_if(here_.size() > 1, fmt::format("when kind[l]={}", k), [&] { body(kinds_[k], k); });
+    }
+  }
+  template <class Body>
+  void each_layer(const Body& body) {
+    const auto chunk = [&] {
+      let_stage();
+      block(fmt::format("repeat k {}", layers_in_chunk()), [&] {
+        let_layer();
+        each_kind([&](const Kind& kind, std::size_t) {
+          for (const WeightGroup& group : kind.groups) body(group);
+        });
+      });
+    };
+    for (const WeightGroup* group : edges_here_) body(*group);
+    block_if(chunks_ > 1, fmt::format("repeat c {}", chunks_), chunk);
+  }
+
+  void start();
+
+  [[nodiscard]] std::string sample() const { return run("sample", plus(axes_.sample, "m"), 1); }
+
+  void body();
+
+  // ---- work
+
+  [[nodiscard]] DType type_of(const workload::Part& part) const;
+  // All parts but the last as computations of their own; returns the kernel and the work of the
+  // last one: "forward_gemm work gemm 8 flop 8 bytes bf16 label head". `otherwise`: the kernel if
+  // there are no parts.
+  std::string works(std::vector<workload::Part> parts, Direction direction,
+                    std::string_view otherwise = "gemm", const std::string& after = "");
+  // All parts.
+  void all_works(const std::vector<workload::Part>& parts, Direction direction);
+
+  // ---- values of activations
+
+  [[nodiscard]] std::string at_block(std::string_view tensor, std::string_view l = "[l]") const;
+  [[nodiscard]] std::string at_sequence(std::string_view tensor, std::string_view l = "[l]") const;
+  [[nodiscard]] std::string ff() const;
+  // The features of this rank, for the tokens of its sequence. By heads: one share of the features
+  // after the other.
+  [[nodiscard]] std::string cut(std::string_view tensor) const;
+  // By heads: one share of the features, for all tokens.
+  [[nodiscard]] std::string heads_here(std::string_view tensor) const;
+  [[nodiscard]] std::string of_block() const { return sample() + " " + axes_.block; }
+  [[nodiscard]] std::string of_sequence() const { return sample() + " " + axes_.sequence; }
+  [[nodiscard]] std::string of_experts() const;
+
+  [[nodiscard]] std::string h_row(const std::string& of = "k") const;
+  // Row `index` of the three of a layer: norm, after attention, norm.
+  [[nodiscard]] std::string x_row(int index) const;
+  [[nodiscard]] std::string kept_row(const std::string& buffer) const;
+  // Of attention: by heads, a row for each context rank.
+  [[nodiscard]] std::string attention_row(const std::string& buffer) const;
+  [[nodiscard]] bool recomputes() const { return layout_.recompute == layout::Recompute::full; }
+  [[nodiscard]] std::string d_row() const;
+
+  // The tokens of the tensor group, from the block of each rank.
+  std::string gathered(const std::string& from, const std::string& to);
+  // The sum over the tensor group, of a rank's block; of `part`.
+  std::string reduced();
+
+  [[nodiscard]] bool sends_forward() const { return !is_last_ || chunks_ > 1; }
+  [[nodiscard]] bool sends_backward() const { return !is_first_ || chunks_ > 1; }
+
+  // ---- forward
+
+  void forward_pass();
+
+  void let_kept();
+  void allocate_kept(std::string_view word);
+
+  void embed();
+  // The rows of a buffer of tokens that have the microbatch.
+  [[nodiscard]] std::string token_rows(std::string_view buffer) const;
+
+  void norm(const std::vector<workload::Part>& parts, const Kind& kind, std::string_view group,
+            std::pair<std::string, std::string> from, std::pair<std::string, std::string> to);
+
+  void attention_forward(const Kind& kind, std::size_t number);
+
+  [[nodiscard]] std::string keys_here(std::string_view tensor) const;
+  [[nodiscard]] std::string all_keys(std::string_view tensor) const;
+  // The keys that came after `step` steps around the ring.
+  [[nodiscard]] std::string keys_at(std::string_view tensor, const std::string& step) const;
+  [[nodiscard]] std::string key_of_sum(const std::string& step) const;
+
+  // The work of one of `steps` equal steps of attention.
+  std::string core_work(const Kind& kind, Direction direction, std::int64_t steps) const;
+
+  void core_forward(const Kind& kind, const std::string& ka);
+
+  // Each step computes with the keys that have arrived, while they travel on.
+  template <class Body>
+  void around_the_ring(const std::string& ka, const std::string& pass, const Body& body) {
+    line("i[{},slot,k]: compute other label keys and values", pass);
+    line("  reads {} = {}", ka, cut("KA"));
+    line("  writes kv[0 +1] = {}", keys_here("KV"));
+    block(fmt::format("repeat r {}", layout_.context), [&] {
+      block(fmt::format("when r<{}", layout_.context - 1), [&] {
+        line("z[{0},slot,k,r]: @keys batch after i[{0},slot,k], z[{0},slot,k,r-1]", pass);
+        line("  send kv[r +1] to cp+1 wrap channel keys");
+        line("  receive kv[r+1 +1] from cp-1 wrap channel keys");
+        line("end");
+      });
+      body("r");
+    });
+  }
+
+  void gather_keys(const std::string& ka);
+
+  void mlp_forward(const Kind& kind, std::size_t number, bool writes_output);
+
+  // Names of a dense MLP: its weights, the buffer of what it keeps, that tensor, and its sum.
+  struct DenseNames {
+    std::string_view group;
+    std::string_view buffer;
+    std::string_view kept;
+    std::string_view sum;
+  };
+  std::string dense_forward(const Kind& kind, std::size_t number,
+                            const std::vector<workload::Part>& parts, const DenseNames& names);
+
+  // ---- experts
+
+  [[nodiscard]] std::string to_all_experts(std::string_view tensor) const;
+  // " te 0 +2": all blocks of the ranks that divide an expert.
+  [[nodiscard]] std::string all_te() const;
+  [[nodiscard]] std::string of_all_te(std::string_view tensor) const;
+  [[nodiscard]] std::string et() const { return " " + run("et", axes_.etp, 1); }
+
+  // `from` holds, for each group of experts, the tokens of this rank. Returns where this rank's
+  // experts have those of all ranks.
+  std::string at_experts(const std::string& from, const std::string& to, const std::string& all);
+  // Back again: sums of the ranks that divide an expert, then to the ranks of the tokens.
+  void from_experts(const std::string& all, const std::string& at, const std::string& to);
+  // Where experts write: what `from_experts` begins with.
+  [[nodiscard]] std::string written_by_experts(const std::string& all, const std::string& at,
+                                               const std::string& to) const;
+
+  void dispatch_forward(const Kind& kind, std::size_t number);
+
+  // Leaves the gradient of the dispatched tokens in `sd`.
+  void dispatch_backward(const Kind& kind, std::size_t number);
+
+  // ---- the head
+
+  void head_forward();
+
+  void head_backward();
+
+  // ---- backward
+
+  // Two microbatches of a chunk take turns with a row of `d`.
+  [[nodiscard]] std::string after_gradient_sent() const;
+
+  void backward_pass();
+
+  void embedding_backward();
+
+  void mlp_backward(const Kind& kind, std::size_t number);
+
+  void attention_backward(const Kind& kind, std::size_t number);
+
+  // Returns whether the gradients of keys and values are apart, in `dkt`.
+  bool core_backward(const Kind& kind, const std::string& ka);
+
+  // ---------------------------------------------------------------- weights in use
+
+  // With sharded weights: those of the first layer of a pass are gathered before it, all others
+  // while the layer before is computed, into the other of two buffers.
+  void gather_weights(Direction direction);
+  [[nodiscard]] bool shards_weights() const;
+  // Of layer `l`, which is the q-th of its kind here and the k-th of its chunk. The first of a pass
+  // on the stream of the computations, which need it at once.
+  void gather_layer(const std::string& l, const std::string& q, const std::string& k,
+                    const std::string& pass, const std::string& after);
+
+  // With sharded gradients: those of a layer, summed over the microbatch, go to their owners.
+  void zero_gradients(const std::vector<const WeightGroup*>& groups);
+  void reduce_now(const std::vector<const WeightGroup*>& groups, const std::string& use = "");
+  [[nodiscard]] std::string reduced_name(const WeightGroup& group, const std::string& use,
+                                         const std::string& k = "k") const;
+  // The buffers of gradients are free again.
+  void wait_for_reductions();
+
+  // After the last microbatch of a chunk, while others are computed.
+  void last_reductions();
+
+  // The rest of the way of a gradient: over the tensor group, the two uses of a tied embedding, the
+  // data parallel ranks.
+  void reduce_at_end(const WeightGroup& group, const std::string& computed);
+
+  // At the end, since the two stages of a tied embedding wait for each other.
+  void reduce_edges();
+
+  void update();
+  // Whether reduce_at_end has a call.
+  [[nodiscard]] bool has_end_call(const WeightGroup& group) const;
+
+  const workload::Model& model_;
+  const layout::Layout& layout_;
+  Axes axes_;
+  std::vector<layout::Stage> stages_;
+  std::int64_t pipeline_;
+  std::int64_t chunks_;
+  std::int64_t microbatches_;
+  std::int64_t samples_;
+  std::int64_t layers_;
+  std::vector<std::int64_t> firsts_;  // by stage: its first layer
+  std::int64_t most_layers_ = 0;      // of a stage
+  bool even_ = true;
+  std::vector<Kind> kinds_;
+  std::vector<WeightGroup> edges_;
+  bool tied_ = false;
+
+  // Of the current program:
+  bool is_first_ = false;
+  bool is_last_ = false;
+  std::vector<std::size_t> here_;   // kinds of its layers
+  std::vector<std::int64_t> most_;  // by kind: layers of a rank
+  std::vector<const WeightGroup*> edges_here_;
+  int middles_ = 0;
+  bool is_recomputing_ = false;
+
+  std::string text_;
+  std::size_t depth_ = 0;
+};
+
+}  // namespace shiplap::step
