@@ -184,6 +184,7 @@ void LocalRank::record_events(std::vector<trace::Event> events, Seconds begun) {
   for (trace::Event& event : events) {
     event.time += begun;
     event.layer = static_cast<std::int32_t>(traced_);
+    event.axis = -1;  // every call has a plan with axes of its own
     if (event.match >= 0) event.match += traced_ * kMatchIdStride;
   }
   ++traced_;

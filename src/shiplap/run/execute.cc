@@ -94,6 +94,7 @@ class Executor::Impl {
       plan::LinkedProgram linked = plan::link(plan, {});
       operations_ = linked.template_of(world.rank());
       events_ = std::move(linked.trace.ranks[world.rank()].events);
+      axes_ = std::move(linked.trace.axes);
     }
     world.barrier();
     epoch_ = CompletionTracker::now();
@@ -129,7 +130,10 @@ class Executor::Impl {
     ++steps_;
     failed_ = false;
     StepResult result{.start = {start - epoch_}, .duration = {CompletionTracker::now() - start}};
-    if (options_.traces) result.trace = make_trace(timings_, start);
+    if (options_.traces) {
+      result.trace = make_trace(timings_, start);
+      result.axes = axes_;
+    }
     return result;
   }
   [[nodiscard]] std::string flight_record(std::string_view plan_file) const {
@@ -190,6 +194,7 @@ class Executor::Impl {
   std::vector<Timing> timings_;       // of the last step, by operation
   plan::RankTemplate operations_;     // if it traces
   std::vector<trace::Event> events_;  // likewise, without times
+  std::vector<std::string> axes_;     // likewise
   double epoch_ = 0;
   std::int64_t steps_ = 0;
   bool failed_ = false;

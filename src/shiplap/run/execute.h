@@ -54,7 +54,8 @@ struct StepResult {
   // On a clock that all ranks started together when they created their executors.
   Seconds start;
   Seconds duration;
-  trace::RankTrace trace;  // times since `start`; empty unless asked for
+  trace::RankTrace trace;         // times since `start`; empty unless asked for
+  std::vector<std::string> axes;  // Trace::axes of these events, the same on all ranks
 };
 
 class Executor {

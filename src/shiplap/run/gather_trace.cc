@@ -12,7 +12,7 @@ void pack(const trace::Event& event, Packer& packer) {
   for (const std::int64_t number :
        {static_cast<std::int64_t>(event.kind), std::int64_t{event.rank}, std::int64_t{event.layer},
         std::int64_t{event.stream}, std::int64_t{event.operation}, std::int64_t{event.peer},
-        event.match, event.bytes.count, event.memory.count}) {
+        std::int64_t{event.axis}, event.match, event.bytes.count, event.memory.count}) {
     packer.put(number);
   }
   packer.put(event.time.value);
@@ -35,6 +35,7 @@ trace::Event unpack_event(Unpacker& from) {
   event.stream = small(from);
   event.operation = small(from);
   event.peer = small(from);
+  event.axis = small(from);
   event.match = from.number();
   event.bytes = {from.number()};
   event.memory = {from.number()};
@@ -64,7 +65,7 @@ std::vector<std::byte> packed(const StepResult& result) {
 
 StepResult unpack_step(std::vector<std::byte> bytes) {
   Unpacker from(std::move(bytes));
-  StepResult made{.start = {from.fraction()}, .duration = {from.fraction()}, .trace = {}};
+  StepResult made{.start = {from.fraction()}, .duration = {from.fraction()}};
   for (std::int64_t k = from.number(); k > 0; --k) {
     made.trace.events.push_back(unpack_event(from));
   }
@@ -81,6 +82,7 @@ std::vector<StepResult> gather_steps(comm::Communicator& world, const StepResult
   std::vector<StepResult> ranks;
   for (std::vector<std::byte>& bytes : gather_bytes(world, packed(result))) {
     ranks.push_back(unpack_step(std::move(bytes)));
+    ranks.back().axes = result.axes;
   }
   return ranks;
 }
@@ -91,6 +93,7 @@ trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
   trace::Trace trace;
   if (world.rank() != 0) return trace;
   trace.streams = plan::trace_streams(plan).names;
+  trace.axes = result.axes;
   Seconds first = result.start;
   for (const StepResult& rank : ranks) first = std::min(first, rank.start);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

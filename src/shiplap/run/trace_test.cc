@@ -110,6 +110,17 @@ TEST(RunTrace, AReceiveIsWhatItsSendIs) {
   EXPECT_EQ(event(trace, 0, EventKind::recv).layer, 0);
 }
 
+TEST(RunTrace, NamesTheAxesOfCommunication) {
+  const trace::Trace trace = traced(kText);
+  EXPECT_EQ(trace.axes, std::vector<std::string>{"pp"});
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(event(trace, rank, EventKind::send).axis, 0);
+    EXPECT_EQ(event(trace, rank, EventKind::recv).axis, 0);
+    EXPECT_EQ(event(trace, rank, EventKind::all_reduce).axis, 0);
+  }
+  EXPECT_EQ(event(trace, 0, EventKind::forward).axis, -1);
+}
+
 TEST(RunTrace, CountsMemoryOfTheDeviceInListedOrder) {
   const trace::Trace trace = traced(kText);
   // w, g, a row of x and d; then the other row of x, until it is freed.
