@@ -37,6 +37,8 @@ void expect_sound(const Model& model, const Layout& layout) {
   const plan::Plan plan = plan::parse_text(text, "step.plan");
   const check::Report report = check::check(plan, {});
   EXPECT_TRUE(report.sound()) << render(report.findings.front().diagnostic);
+  // Also with all communication of a rank in one queue (D726).
+  EXPECT_TRUE(report.advice.empty()) << render(report.advice.front());
 }
 
 Layout basic() {

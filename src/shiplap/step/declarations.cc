@@ -13,7 +13,6 @@ namespace shiplap::step {
 
 namespace {
 
-using layout::PipelineSchedule;
 using layout::Recompute;
 using layout::Stage;
 using workload::Part;
@@ -33,31 +32,8 @@ std::int64_t StepWriter::kept_by(const std::vector<Part>& parts) const {
   return std::max<std::int64_t>((bytes + 7) / 8 * 8, 8);
 }
 
-std::vector<schedule::PipelineAction> StepWriter::actions_of(std::int64_t rank) const {
-  const schedule::Pipeline pipeline{.stages = static_cast<int>(pipeline_),
-                                    .microbatches = static_cast<int>(microbatches_),
-                                    .chunks = static_cast<int>(chunks_)};
-  const int stage = static_cast<int>(rank);
-  if (layout_.schedule == PipelineSchedule::gpipe) return schedule::gpipe(pipeline, stage);
-  return schedule::interleaved(pipeline, stage);
-}
-
 void StepWriter::lists() {
-  if (pipeline_ > 1) {
-    std::vector<int> back;
-    std::vector<int> chunk;
-    std::vector<int> microbatch;
-    for (std::int64_t rank = 0; rank < pipeline_; ++rank) {
-      for (const schedule::PipelineAction& action : actions_of(rank)) {
-        back.push_back(action.pass == schedule::Pass::forward ? 0 : 1);
-        chunk.push_back(action.chunk);
-        microbatch.push_back(action.microbatch);
-      }
-    }
-    list("back", back);
-    if (chunks_ > 1) list("chunk", chunk);
-    list("microbatch", microbatch);
-  }
+  if (pipeline_ > 1) pipeline_lists();
   if (!even_) {
     std::vector<std::int64_t> counts;
     for (const Stage& stage : stages_) counts.push_back(stage.layers);
@@ -185,7 +161,7 @@ void StepWriter::buffers() {
     kept_buffer("kx", parts.experts);
     kept_buffer("ks", parts.shared);
   }
-  buffer("d", 2 * chunks_, row(), type);
+  buffer("d", gradients_ * chunks_, row(), type);
   buffer("full", rows_of_sequence(), row(), type);
   buffer("dfull", rows_of_sequence(), row(), type);
   buffer("part", rows_of_sequence(), row(), type);

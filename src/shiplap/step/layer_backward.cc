@@ -55,21 +55,18 @@ void StepWriter::head_backward() {
 }
 
 std::string StepWriter::after_gradient_sent() const {
-  return sends_backward() ? fmt::format(" after b[{},m-2]", chunk()) : "";
+  return sends_backward() ? fmt::format(" after b[{},m-{}]", chunk(), gradients_) : "";
 }
 
 void StepWriter::backward_pass() {
-  const auto head = [&] { head_backward(); };
-  const auto receive = [&] {
-    const std::string from = is_last_ ? "pp+1 wrap" : "pp+1";
-    line("receive {} from {} tag {}*{}+m channel {}{}", d_row(), from, stage(), microbatches_,
-         is_last_ ? "backward_wrap" : "backward", after_gradient_sent());
+  const auto received = [&] {
+    line("compute other after rb[slot] work 0 seconds label has its gradient");
   };
   if (is_last_) {
-    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), head);
-    if (chunks_ > 1) block(fmt::format("when c<{}", chunks_ - 1), receive);
+    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_backward(); });
+    if (chunks_ > 1) block(fmt::format("when c<{}", chunks_ - 1), received);
   } else {
-    receive();
+    received();
   }
   block(fmt::format("repeat j {}", layers_in_chunk()), [&] {
     line("let k = {}-1-j", layers_in_chunk());
@@ -93,21 +90,10 @@ void StepWriter::backward_pass() {
     if (!recomputes()) allocate_kept("free");
   });
   wait_for_reductions();
-  const auto embedding = [&] { embedding_backward(); };
-  const auto send = [&] {
-    const std::string to = is_first_ ? "pp-1 wrap" : "pp-1";
-    line("b[{},m]: send {} to {} tag ({}-1)*{}+m channel {} async", chunk(), d_row(), to, stage(),
-         microbatches_, is_first_ ? "backward_wrap" : "backward");
-  };
-  if (is_first_) {
-    block_if(chunks_ > 1, "when c=0", embedding);
-    if (chunks_ > 1) block("when c>0", send);
-  } else {
-    send();
-  }
+  if (is_first_) block_if(chunks_ > 1, "when c=0", [&] { embedding_backward(); });
+  send_gradient();
   line("free h[{} +{}+1]{}", times("slot", most_layers_ + 1), layers_in_chunk(),
        sends_forward() ? " after f[slot]" : "");
-  last_reductions();
 }
 
 void StepWriter::embedding_backward() {

@@ -90,7 +90,8 @@ std::string StepWriter::attention_row(const std::string& buffer) const {
 }
 
 std::string StepWriter::d_row() const {
-  return fmt::format("d[{} +1]", plus(chunks_ == 1 ? "0" : "2*c", "m mod 2"));
+  return fmt::format("d[{} +1]",
+                     plus(times(chunk(), gradients_), fmt::format("m mod {}", gradients_)));
 }
 
 std::string StepWriter::gathered(const std::string& from, const std::string& to) {
@@ -109,18 +110,18 @@ std::string StepWriter::reduced() {
 }
 
 void StepWriter::forward_pass() {
-  line("allocate h[{} +{}+1]", times("slot", most_layers_ + 1), layers_in_chunk());
-  const auto embedding = [&] { embed(); };
-  const auto receive = [&] {
-    const std::string from = is_first_ ? "pp-1 wrap" : "pp-1";
-    line("receive {} from {} tag {}*{}+m channel {}", h_row("0"), from, stage(), microbatches_,
-         is_first_ ? "forward_wrap" : "forward");
+  const auto embedding = [&] {
+    allocate_h();
+    embed();
+  };
+  const auto received = [&] {
+    line("compute other after rf[slot] work 0 seconds label has its activations");
   };
   if (is_first_) {
     block_if(chunks_ > 1, "when c=0", embedding);
-    if (chunks_ > 1) block("when c>0", receive);
+    if (chunks_ > 1) block("when c>0", received);
   } else {
-    receive();
+    received();
   }
   block(fmt::format("repeat k {}", layers_in_chunk()), [&] {
     let_layer();
@@ -132,18 +133,14 @@ void StepWriter::forward_pass() {
       mlp_forward(kind, number, true);
     });
   });
-  const auto send = [&] {
-    const std::string to = is_last_ ? "pp+1 wrap" : "pp+1";
-    line("f[slot]: send {} to {} tag ({}+1)*{}+m channel {} async", h_row(layers_in_chunk()), to,
-         stage(), microbatches_, is_last_ ? "forward_wrap" : "forward");
-  };
-  const auto head = [&] { head_forward(); };
   if (is_last_) {
-    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), head);
-    if (chunks_ > 1) block(fmt::format("when c<{}", chunks_ - 1), send);
-  } else {
-    send();
+    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_forward(); });
   }
+  send_activations();
+}
+
+void StepWriter::allocate_h() {
+  line("allocate h[{} +{}+1]", times("slot", most_layers_ + 1), layers_in_chunk());
 }
 
 void StepWriter::let_kept() {

@@ -80,6 +80,7 @@ StepWriter::StepWriter(const Model& model, const Layout& layout)
   }
   even_ = std::ranges::all_of(stages_,
                               [&](const Stage& stage) { return stage.layers == most_layers_; });
+  if (pipeline_ > 1) order_pipeline();
   for (std::size_t k = 0; k < model.kinds.size(); ++k) kinds_.push_back(kind_of(k));
   add_edges();
 }
@@ -200,6 +201,7 @@ std::vector<std::int64_t> StepWriter::layers_by_kind(std::int64_t rank) const {
 }
 
 void StepWriter::program(std::int64_t from, std::int64_t to) {
+  first_rank_ = from;
   is_first_ = from == 0;
   is_last_ = to == pipeline_ - 1;
   here_.clear();
@@ -299,18 +301,11 @@ void StepWriter::body() {
       line("let slot = m");
       forward_pass();
       backward_pass();
+      block(fmt::format("when m={}", microbatches_ - 1), [&] { last_reductions(); });
     });
     return;
   }
-  block(fmt::format("repeat t {}", actions()), [&] {
-    const std::string at = plus(times("pp", actions()), "t");
-    if (chunks_ > 1) line("let c = chunk[{}]", at);
-    line("let m = microbatch[{}]", at);
-    let_stage();
-    line("let slot = {}", plus(chunks_ == 1 ? "0" : times("c", microbatches_), "m"));
-    block(fmt::format("when back[{}]=0", at), [&] { forward_pass(); });
-    block(fmt::format("when back[{}]=1", at), [&] { backward_pass(); });
-  });
+  turns(order_[first_rank_]);
 }
 
 std::string step_text(const Model& model, const Layout& layout) {

@@ -20,6 +20,7 @@
 #include "shiplap/layout/layout.h"
 #include "shiplap/schedule/schedule.h"
 #include "shiplap/step/axes_internal.h"
+#include "shiplap/step/pipeline_order_internal.h"
 #include "shiplap/step/weights_internal.h"
 #include "shiplap/workload/model.h"
 
@@ -151,9 +152,6 @@ class StepWriter {
 
   // ---------------------------------------------------------------- declarations
 
-  [[nodiscard]] std::vector<schedule::PipelineAction> actions_of(std::int64_t rank) const;
-  [[nodiscard]] std::int64_t actions() const { return 2 * chunks_ * microbatches_; }
-
   template <class Values>
   void list(std::string_view name, const Values& values) {
     line("list {} = {}", name, fmt::join(values, " "));
@@ -239,6 +237,28 @@ class StepWriter {
 
   void body();
 
+  // ---- the pipeline
+
+  [[nodiscard]] schedule::Pipeline pipeline() const;
+  void order_pipeline();
+  void pipeline_lists();
+  // Entries of a rank in the lists.
+  [[nodiscard]] std::int64_t max_turns() const;
+  // All ranks of a program have the same number of turns.
+  void turns(const std::vector<OrderedTurn>& order);
+
+  // What a chunk sends to the next stage or the previous one, or receives from it.
+  struct Link {
+    std::string when;  // empty: of all chunks
+    std::string peer;
+    std::string channel;
+  };
+  [[nodiscard]] std::vector<Link> links(bool next, std::string_view pass) const;
+  void receive_activations();
+  void receive_gradient();
+  void send_activations();
+  void send_gradient();
+
   // ---- work
 
   [[nodiscard]] DType type_of(const workload::Part& part) const;
@@ -278,13 +298,14 @@ class StepWriter {
   // The sum over the tensor group, of a rank's block; of `part`.
   std::string reduced();
 
-  [[nodiscard]] bool sends_forward() const { return !is_last_ || chunks_ > 1; }
-  [[nodiscard]] bool sends_backward() const { return !is_first_ || chunks_ > 1; }
+  [[nodiscard]] bool sends_forward() const { return !links(true, "forward").empty(); }
+  [[nodiscard]] bool sends_backward() const { return !links(false, "backward").empty(); }
 
   // ---- forward
 
   void forward_pass();
 
+  void allocate_h();
   void let_kept();
   void allocate_kept(std::string_view word);
 
@@ -369,7 +390,7 @@ class StepWriter {
 
   // ---- backward
 
-  // Two microbatches of a chunk take turns with a row of `d`.
+  // The microbatches of a chunk take turns with its rows of `d`.
   [[nodiscard]] std::string after_gradient_sent() const;
 
   void backward_pass();
@@ -428,11 +449,14 @@ class StepWriter {
   std::vector<std::int64_t> firsts_;  // by stage: its first layer
   std::int64_t most_layers_ = 0;      // of a stage
   bool even_ = true;
+  std::vector<std::vector<OrderedTurn>> order_;  // by rank of the pipeline
+  std::int64_t gradients_ = 2;                   // rows of `d` of a chunk
   std::vector<Kind> kinds_;
   std::vector<WeightGroup> edges_;
   bool tied_ = false;
 
   // Of the current program:
+  std::int64_t first_rank_ = 0;  // of the pipeline
   bool is_first_ = false;
   bool is_last_ = false;
   std::vector<std::size_t> here_;   // kinds of its layers

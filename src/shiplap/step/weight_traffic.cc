@@ -110,13 +110,11 @@ void StepWriter::wait_for_reductions() {
 }
 
 void StepWriter::last_reductions() {
-  block(fmt::format("when m={}", microbatches_ - 1), [&] {
-    block(fmt::format("repeat j {}", layers_in_chunk()), [&] {
-      line("let k = {}-1-j", layers_in_chunk());
-      let_layer();
-      each_kind([&](const Kind& kind, std::size_t) {
-        for (const WeightGroup& group : kind.groups) reduce_at_end(group, "y[slot,k]");
-      });
+  block(fmt::format("repeat j {}", layers_in_chunk()), [&] {
+    line("let k = {}-1-j", layers_in_chunk());
+    let_layer();
+    each_kind([&](const Kind& kind, std::size_t) {
+      for (const WeightGroup& group : kind.groups) reduce_at_end(group, "y[slot,k]");
     });
   });
 }
