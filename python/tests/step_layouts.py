@@ -36,8 +36,15 @@ PP = "--pipeline-model-parallel-size 2"
 RECOMPUTE = ("--recompute-granularity full --recompute-method uniform "
              "--recompute-num-layers 1")
 ZERO_1 = "--use-distributed-optimizer"
+ZERO_BUBBLE = "--enable-zero-bubble"
 TITAN_TP = "--parallelism.tensor_parallel_degree 2"
 FSDP = "--use-megatron-fsdp --data-parallel-sharding-strategy"
+
+
+def dualpipev(ranks: int) -> str:
+    return (f"--parallelism.pipeline_parallel_degree {ranks} "
+            "--parallelism.pipeline_parallel_schedule DualPipeV "
+            "--parallelism.pipeline_parallel_microbatch_size 1 --training.local_batch_size 8")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +130,25 @@ LAYOUTS = [
            "--parallelism.pipeline_parallel_schedule GPipe "
            "--parallelism.pipeline_parallel_microbatch_size 1 --training.local_batch_size 8",
            framework="torchtitan"),
+    Layout("zb-pp2", 2, DENSE, f"{PP} {ZERO_BUBBLE}"),
+    Layout("zb-pp4-dp2", 8, DEEP, f"--pipeline-model-parallel-size 4 {ZERO_BUBBLE}", samples=16),
+    Layout("zb-pp2-dp2-tied", 4, TIED, f"{PP} {ZERO_BUBBLE}"),
+    Layout("zb-tp2-sp-pp2-dp2-zero1", 8, DEEP, f"{SP} {PP} {ZERO_1} {ZERO_BUBBLE}"),
+    Layout("zb-pp2-dp2-zero3", 4, DEEP, f"{PP} {FSDP} optim_grads_params {ZERO_BUBBLE}"),
+    Layout("zb-cp2-ring-tp2-sp-pp2-latent", 8, LATENT,
+           f"{CP} --cp-comm-type p2p {SP} {PP} --expert-model-parallel-size 2 {ZERO_BUBBLE}"),
+    Layout("zb-cp2-ulysses-tp2-sp-pp2", 8, NORMED, f"{CP} --cp-comm-type a2a {SP} {PP} {ZERO_BUBBLE}"),
+    Layout("zb-pp2-dp2-ep2-dense-layers", 4, MIXED,
+           f"{PP} --expert-model-parallel-size 2 {ZERO_BUBBLE}"),
+    Layout("dualpipev-pp2", 2, DEEP, dualpipev(2), framework="torchtitan"),
+    Layout("dualpipev-pp4-tied", 4, dataclasses.replace(EIGHT_LAYERS, tied=True), dualpipev(4),
+           framework="torchtitan"),
+    Layout("dualpipev-pp2-fsdp2-tp2-sp", 8, DEEP,
+           f"{dualpipev(2)} {TITAN_TP} --parallelism.data_parallel_shard_degree 2",
+           samples=16, framework="torchtitan"),
+    Layout("dualpipev-pp2-ep2-dense-layers", 4, MIXED,
+           f"{dualpipev(2)} --parallelism.data_parallel_shard_degree 2 "
+           "--parallelism.expert_parallel_degree 2", samples=16, framework="torchtitan"),
     Layout("fsdp2-tp2-sp", 4, DENSE,
            f"{TITAN_TP} --parallelism.data_parallel_shard_degree 2 --training.local_batch_size 2",
            samples=4, sequences=2, framework="torchtitan"),

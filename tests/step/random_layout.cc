@@ -6,6 +6,7 @@
 #include <optional>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "shiplap/base/error.h"
@@ -52,8 +53,12 @@ Layout any_layout(const Model& model, Random& random) {
   layout.pipeline = power_of_two(random, 4);
   if (layout.pipeline > 1) {
     layout.schedule = random.pick(std::vector<PipelineSchedule>{
-        PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved});
-    if (layout.schedule == PipelineSchedule::interleaved) layout.chunks = 2;
+        PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
+        PipelineSchedule::zero_bubble, PipelineSchedule::dual_pipe_v});
+    if (layout.schedule == PipelineSchedule::interleaved ||
+        layout.schedule == PipelineSchedule::dual_pipe_v) {
+      layout.chunks = 2;
+    }
   }
   layout.data = power_of_two(random, 8);
   layout.sharding = random.pick(std::vector<Sharding>{Sharding::none, Sharding::optimizer,
@@ -148,10 +153,14 @@ std::string remove_read_call(const std::string& text, const std::string& pattern
     if (!std::regex_search(lines[k], wanted) || !std::regex_search(lines[k], found, call)) {
       continue;
     }
-    const std::regex use("(reads|writes|adds) " + (found[2].matched ? found[2] : found[1]).str() +
-                         "\\b");
+    const std::string target = found[2].matched ? found[2] : found[1];
+    const std::regex use("(reads|writes|adds) " + target + "\\b");
     for (std::size_t next = k + 1; next < lines.size(); ++next) {
       std::smatch access;
+      if (std::regex_search(lines[next], access, call)) {
+        const std::string other = access[2].matched ? access[2] : access[1];
+        if (other == target) break;
+      }
       if (!std::regex_search(lines[next], access, use)) continue;
       if (access[1] == "reads") places.push_back(k);
       break;
@@ -256,6 +265,109 @@ std::vector<StepMutation> gradient_mutations() {
   };
 }
 
+// ---- changes of the lists of a pipeline
+
+constexpr std::int64_t kBackward = 1;
+constexpr std::int64_t kBackwardWeight = 2;
+constexpr std::int64_t kNothing = 9;
+
+struct PipelineLists {
+  std::vector<std::int64_t> turn;
+  std::vector<std::int64_t> chunk;  // empty: one
+  std::vector<std::int64_t> microbatch;
+  std::int64_t of_rank = 0;  // entries
+  // Of the first stage, whose backward sends nothing.
+  [[nodiscard]] bool is_first(std::int64_t at) const {
+    return at < of_rank && (chunk.empty() || chunk[at] == 0);
+  }
+};
+
+std::vector<std::int64_t> list_of(const std::string& text, const std::string& name) {
+  std::vector<std::int64_t> values;
+  const std::string head = "list " + name + " = ";
+  for (const std::string& line : lines_of(text)) {
+    if (!line.starts_with(head)) continue;
+    std::istringstream words(line.substr(head.size()));
+    for (std::int64_t value = 0; words >> value;) values.push_back(value);
+  }
+  return values;
+}
+
+std::string with_list(const std::string& text, const std::string& name,
+                      const std::vector<std::int64_t>& values) {
+  const std::string head = "list " + name + " = ";
+  std::vector<std::string> lines = lines_of(text);
+  for (std::string& line : lines) {
+    if (!line.starts_with(head)) continue;
+    line = head;
+    for (const std::int64_t value : values) line += std::to_string(value) + " ";
+  }
+  return joined(lines);
+}
+
+// `change` gets the lists, and two entries of one rank and chunk that `fit`.
+template <class Fit, class Change>
+std::string change_turns(const std::string& text, Random& random, const Fit& fit,
+                         const Change& change) {
+  PipelineLists lists{.turn = list_of(text, "turn"),
+                      .chunk = list_of(text, "chunk"),
+                      .microbatch = list_of(text, "microbatch")};
+  std::smatch ranks;
+  if (!std::regex_search(text, ranks, std::regex("pp=([0-9]+)")) || lists.turn.empty()) return "";
+  lists.of_rank = std::ssize(lists.turn) / std::stoll(ranks[1]);
+  std::vector<std::pair<std::int64_t, std::int64_t>> places;
+  for (std::int64_t a = 0; a < std::ssize(lists.turn); ++a) {
+    for (std::int64_t b = a + 1; b < (a / lists.of_rank + 1) * lists.of_rank; ++b) {
+      const bool same_chunk = lists.chunk.empty() || lists.chunk[a] == lists.chunk[b];
+      if (same_chunk && fit(lists, a, b)) places.emplace_back(a, b);
+    }
+  }
+  if (places.empty()) return "";
+  const auto [a, b] = random.pick(places);
+  change(lists, a, b);
+  return with_list(with_list(text, "turn", lists.turn), "microbatch", lists.microbatch);
+}
+
+// Of schedules that split backwards.
+std::vector<StepMutation> half_mutations() {
+  return {
+      {.name = "gradients of weights of a microbatch left out",
+       .change =
+           [](const std::string& text, Random& random) {
+             return change_turns(
+                 text, random,
+                 [](const PipelineLists& lists, std::int64_t a, std::int64_t b) {
+                   return lists.turn[a] == kBackwardWeight && lists.turn[b] == kBackwardWeight;
+                 },
+                 [](PipelineLists& lists, std::int64_t a, std::int64_t) {
+                   lists.turn[a] = kNothing;
+                 });
+           },
+       .codes = {"D741", "D742"}},
+      {.name = "gradients of weights before those of inputs",
+       .change =
+           [](const std::string& text, Random& random) {
+             return change_turns(
+                 text, random,
+                 [](const PipelineLists& lists, std::int64_t a, std::int64_t b) {
+                   return lists.is_first(a) && lists.turn[a] == kBackward &&
+                          lists.turn[b] == kBackwardWeight &&
+                          lists.microbatch[a] == lists.microbatch[b];
+                 },
+                 [](PipelineLists& lists, std::int64_t a, std::int64_t b) {
+                   std::swap(lists.turn[a], lists.turn[b]);
+                 });
+           },
+       .codes = {"D730", "D731", "D732", "D733", "D734"}},
+  };
+}
+
+// Layers have one row of `x`. They gather and dispatch for outputs that nobody reads again, and for
+// inputs that the backward pass gathers again.
+bool recomputes_layers(const std::string& text) {
+  return text.find("x[2 +1]") != std::string::npos;
+}
+
 // Of parts of them, and of activations.
 std::vector<StepMutation> other_mutations() {
   return {
@@ -277,13 +389,16 @@ std::vector<StepMutation> other_mutations() {
       {.name = "tokens not gathered",
        .change =
            [](const std::string& text, Random& random) {
-             return remove_call(text, "(all_gather|all_to_all) [a-z]+[0-9]*(\\[.*\\])? to ",
+             // The last stage gathers what the head reads twice in a row: once is enough.
+             if (recomputes_layers(text)) return std::string();
+             return remove_call(text, "(all_gather|all_to_all) (?!xf)[a-z]+[0-9]*(\\[.*\\])? to ",
                                 random);
            },
        .codes = {"D730", "D732", "D735", "D744"}},
       {.name = "dispatched over other ranks",
        .change =
            [](const std::string& text, Random& random) {
+             if (recomputes_layers(text)) return std::string();
              return regroup(text, "all_to_all .* over ep/experts", random);
            },
        .codes = {"D701", "D702", "D704", "D730", "D735", "D744"}},
@@ -341,6 +456,7 @@ std::optional<plan::Plan> changed_plan(const std::string& text) {
 const std::vector<StepMutation>& step_mutations() {
   static const std::vector<StepMutation> kMutations = [] {
     std::vector<StepMutation> all = gradient_mutations();
+    std::ranges::move(half_mutations(), std::back_inserter(all));
     std::ranges::move(other_mutations(), std::back_inserter(all));
     return all;
   }();

@@ -84,6 +84,25 @@ TEST(Step, OfPipelines) {
   expect_sound(model_named("llama3-8b"), layout);
 }
 
+TEST(Step, OfPipelinesThatSplitBackwards) {
+  Layout layout = basic();
+  layout.pipeline = 4;
+  layout.schedule = layout::PipelineSchedule::zero_bubble;
+  for (const Sharding sharding :
+       {Sharding::none, Sharding::optimizer, Sharding::gradients, Sharding::weights}) {
+    SCOPED_TRACE(name(sharding));
+    layout.data = 2;
+    layout.global_batch = 16;
+    layout.sharding = sharding;
+    layout.schedule = layout::PipelineSchedule::zero_bubble;
+    layout.chunks = 1;
+    expect_sound(model_named("llama3.2-1b"), layout);
+    layout.schedule = layout::PipelineSchedule::dual_pipe_v;
+    layout.chunks = 2;
+    expect_sound(model_named("llama3.2-1b"), layout);
+  }
+}
+
 TEST(Step, OfContextRanks) {
   Layout layout = basic();
   layout.context = 2;

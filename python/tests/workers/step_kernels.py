@@ -237,6 +237,8 @@ class Kernels:
         return {"PE": self._cut("PE", rows, places)}
 
     def _compute_G_embedding(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        if "dZ" in operands:  # as the head
+            return self._compute_G_head(operands)
         ids, _ = self._sequence(operands, "I")
         of_rows, _ = self._sequence(operands, "dH")
         # No table is read: which words are this rank's is what the gradient says.
@@ -645,6 +647,29 @@ class Kernels:
             parts = {"gate": of_gate, "up": of_up, "down": of_down}
             found |= self._sharded(f"G_{group}", at, parts)
         return {"dXM": self._cut("dXM", total, places), f"G_{group}": found}
+
+    # ---------------------------------------------------------------- halves of a backward
+
+    # That of the weights is computed from what that of the inputs reads; so are both here.
+
+    def _compute_G_attention(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        return self._compute_dXA(operands)
+
+    def _compute_G_mlp(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        return self._compute_dXM(operands)
+
+    _compute_G_shared = _compute_G_mlp
+
+    def _compute_G_experts(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        return self._compute_dD(operands)
+
+    def _compute_G_head(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        of_z, _ = self._sequence(operands, "dZ")
+        x, _ = self._sequence(operands, "XF")
+        of_words = torch.einsum("bto,bti->oi", of_z, x)
+        group = "embedding" if self.model.tied else "head"
+        at = {"voc": self._of(operands, "dZ").one("voc")}
+        return {f"G_{group}": self._sharded(f"G_{group}", at, {"words": of_words})}
 
     # ---------------------------------------------------------------- experts
 

@@ -47,6 +47,9 @@ void choose_for_megatron(Random& random, const Model& model, Layout& l) {
   l.pipeline = one_of<std::int64_t>(random, {1, 2, 4, 8});
   l.chunks = l.pipeline > 1 ? one_of<std::int64_t>(random, {1, 1, 2, 4}) : 1;
   if (l.chunks > 1) l.schedule = PipelineSchedule::interleaved;
+  if (l.pipeline > 1 && l.chunks == 1 && random.chance()) {
+    l.schedule = PipelineSchedule::zero_bubble;
+  }
   if (random.chance()) l.stages = random_stages(random, l.pipeline * l.chunks, model);
   l.expert_tensor = one_of<std::int64_t>(random, {1, l.tensor});
   l.pipeline_fastest = random.chance();

@@ -271,6 +271,8 @@ class MegatronReader {
       read_split();
     }
     if (layout().chunks > 1) layout().schedule = PipelineSchedule::interleaved;
+    // Of the fork with zero-bubble pipelines.
+    if (flags().flag("--enable-zero-bubble")) layout().schedule = PipelineSchedule::zero_bubble;
     read_mtp(written.has_value());
   }
 
@@ -708,11 +710,12 @@ class MegatronWriter {
   }
 
   void write_pipeline() {
-    if (l_.schedule != PipelineSchedule::one_f_one_b &&
-        l_.schedule != PipelineSchedule::interleaved) {
-      no_words(fmt::format("the schedule {}", name(l_.schedule)), "use 1F1B or interleaved");
+    if (l_.schedule == PipelineSchedule::gpipe || l_.schedule == PipelineSchedule::dual_pipe_v) {
+      no_words(fmt::format("the schedule {}", name(l_.schedule)),
+               "use 1F1B, interleaved or zero bubble");
     }
     add_unless("--pipeline-model-parallel-size", l_.pipeline, 1);
+    if (l_.schedule == PipelineSchedule::zero_bubble) add("--enable-zero-bubble");
     std::int64_t mtp = 0;
     for (const Stage& stage : stages_of(l_, model_)) mtp += stage.mtp;
     add_unless("--mtp-num-layers", mtp, 0);

@@ -46,7 +46,7 @@ void StepWriter::lists() {
     for (std::int64_t rank = 0; rank < pipeline_; ++rank) {
       std::map<std::int32_t, std::int64_t> seen;
       for (std::int64_t c = 0; c < chunks_; ++c) {
-        const std::int64_t s = c * pipeline_ + rank;
+        const std::int64_t s = stage_index(rank, c);
         for (std::int64_t l = firsts_[s]; l < firsts_[s] + stages_[s].layers; ++l) {
           before[l] = seen[model_.layers[l]]++;
         }
@@ -144,7 +144,7 @@ void StepWriter::buffers() {
     buffer(name, microbatches_ * rows_of_sequence(), 8 * tokens_of_block(), DType::i64);
   };
   if (is_first_) token_buffer("ids");
-  if (is_last_) token_buffer("labels");
+  if (has_head_) token_buffer("labels");
   buffer("h", slots * (most_layers_ + 1), row(), type);
   buffer("x", kept_layers * 3, row(), type);
   const std::int64_t heads = splits_heads() ? layout_.context : 1;
@@ -161,7 +161,12 @@ void StepWriter::buffers() {
     kept_buffer("kx", parts.experts);
     kept_buffer("ks", parts.shared);
   }
-  buffer("d", gradients_ * chunks_, row(), type);
+  if (splits_) {
+    buffer("dh", slots * (most_layers_ + 1), row(), type);
+    buffer("da", kept_layers, row(), type);
+  } else {
+    buffer("d", gradients_ * chunks_, row(), type);
+  }
   buffer("full", rows_of_sequence(), row(), type);
   buffer("dfull", rows_of_sequence(), row(), type);
   buffer("part", rows_of_sequence(), row(), type);
@@ -169,7 +174,7 @@ void StepWriter::buffers() {
   if (!splits_heads()) buffer("dao", 1, kept_by_out(), type);
   attention_buffers();
   expert_buffers();
-  if (is_last_) {
+  if (has_head_) {
     const std::int64_t words = (model_.vocabulary + layout_.tensor - 1) / layout_.tensor;
     buffer("xf", microbatches_, row(), type);
     buffer("z", microbatches_, tokens_of_sequence() * words * element(), type);
@@ -213,6 +218,10 @@ std::int64_t StepWriter::query_bytes() const {
   return (bytes + 7) / 8 * 8;
 }
 
+std::int64_t StepWriter::layer_rows() const {
+  return splits_ ? chunks_ * microbatches_ * most_layers_ : 1;
+}
+
 void StepWriter::attention_buffers() {
   const DType type = model_.type;
   const std::int64_t ranks = layout_.context;
@@ -224,16 +233,17 @@ void StepWriter::attention_buffers() {
       kept = std::max(kept, kept_by(attention));
     }
     buffer("u", ranks, divided(kept, ranks), type);
+    if (splits_) buffer("dq", layer_rows() * ranks, divided(kept, ranks), type);
     buffer("v", ranks, divided(kept, ranks), type);
     buffer("uo", ranks, divided(kept_by_out(), ranks), type);
     buffer("vo", ranks, divided(kept_by_out(), ranks), type);
     return;
   }
-  buffer("dq", 1, query_bytes(), type);
+  buffer("dq", layer_rows(), query_bytes(), type);
   if (ranks == 1) return;
   buffer("kv", ranks, key_bytes(), type);
   buffer("dkv", ranks + (is_ring() ? 1 : 0), key_bytes(), type);
-  buffer("dkt", 1, key_bytes(), type);
+  buffer("dkt", layer_rows(), key_bytes(), type);
   if (gathers_keys()) {
     buffer("kvl", 1, key_bytes(), type);
     buffer("dkvl", 1, key_bytes(), type);
@@ -257,6 +267,7 @@ void StepWriter::expert_buffers() {
     buffer(name, layout_.expert, bytes, model_.type);
   const std::int64_t at_experts = layout_.expert * layout_.expert_tensor;
   for (const char* name : {"xd", "xy"}) buffer(name, at_experts, bytes, model_.type);
+  if (splits_) buffer("dy", layer_rows() * at_experts, bytes, model_.type);
 }
 
 }  // namespace shiplap::step

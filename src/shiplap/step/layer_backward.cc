@@ -1,6 +1,10 @@
 // The backward pass of layers, embedding and head.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "shiplap/base/error.h"
 #include "shiplap/step/step_writer_internal.h"
 
@@ -13,93 +17,162 @@ using workload::Part;
 
 }  // namespace
 
+bool StepWriter::is_put_off(const WeightGroup& group) const {
+  constexpr std::array<std::string_view, 4> kProducts{"attention", "mlp", "shared", "experts"};
+  return splits_ && std::ranges::find(kProducts, group.name) != kProducts.end();
+}
+
+std::vector<const WeightGroup*> StepWriter::groups_of(const Kind& kind, bool put_off) const {
+  std::vector<const WeightGroup*> groups;
+  for (const WeightGroup& group : kind.groups) {
+    if (is_put_off(group) == put_off) groups.push_back(&group);
+  }
+  return groups;
+}
+
+std::string StepWriter::dy_rows() const {
+  return fmt::format("dy[{0} +{1}]", times("kept", layout_.expert * layout_.expert_tensor),
+                     layout_.expert * layout_.expert_tensor);
+}
+
 void StepWriter::dispatch_backward(const Kind& kind, std::size_t number) {
   const LayerParts& parts = kind.parts;
   const std::string kx = kept_row(fmt::format("kx{}", number));
+  const std::string all = splits_ ? dy_rows() : "xy";
+  const std::string here = splits_ && layout_.expert_tensor == 1 ? all : "ry";
+  const bool stays = layout_.expert * layout_.expert_tensor == 1;
+  const std::string from = splits_ && stays ? all : "sy";
   line("compute backward_gemm label combine, backward");
-  line("  reads {} = {}", d_row(), at_block("dH", "[l+1]"));
+  line("  reads {} = {}", dh_row("k+1"), at_block("dH", "[l+1]"));
   line("  reads {} = {}", x_row(2), at_block("XM"));
   read_weight(kind, "router");
-  line("  writes sy = {}", to_all_experts("dY"));
-  const std::string gradients = at_experts("sy", "ry", "xy");
-  const std::string words = works(parts.experts, Direction::backward);
+  line("  writes {} = {}", from, to_all_experts("dY"));
+  const std::string gradients = at_experts(from, here, all);
+  const std::string words = works(parts.experts, backward());
   line("compute {}", words);
   line("  reads {} = {}", gradients, of_all_te("dY"));
   line("  reads {} = {}{}", kx, of_all_te("KX"), et());
   read_weight(kind, "experts");
   line("  writes {} = {} sum{}", written_by_experts("xd", "rd", "sd"), of_all_te("dD"), et());
-  add_gradient(kind, "experts", of_experts() + all_te());
+  if (!splits_) add_gradient(kind, "experts", of_experts() + all_te());
   from_experts("xd", "rd", "sd");
 }
 
 void StepWriter::head_backward() {
   const std::vector<Part>& parts = model_.head.parts;
-  zero_gradients({&head_weight(), &edge("final_norm")});
+  const WeightGroup& final_norm = edge("final_norm");
+  std::vector<const WeightGroup*> groups{&final_norm};
+  if (!splits_) groups.insert(groups.begin(), &head_weight());
+  if (splits_) allocate_dh();
+  zero_gradients(groups);
   const std::string full = gathered("xf[m +1]", "full");
-  line("compute {}", works({parts[1]}, Direction::backward));
+  line("compute {}", works({parts[1]}, backward()));
   line("  reads z[m +1] = {} {}", at_sequence("dZ", ""), run("voc", axes_.tp, 1));
   line("  reads {} = {}", full, at_sequence("XF", ""));
   read_weight(head_weight());
   line("  writes part = {} sum {}", at_sequence("dXF", ""), run("voc", axes_.tp, 1));
-  add_gradient(head_weight(), of_sequence(), "1 +1");
+  if (!splits_) add_gradient(head_weight(), of_sequence(), "1 +1");
   const std::string sum = reduced();
   line("compute {}", works({parts.front()}, Direction::backward, "norm", after_gradient_sent()));
   line("  reads {} = {}", sum, at_block("dXF", ""));
   line("  reads {} = {}", h_row(layers_in_chunk()), at_block("H", fmt::format("[{}]", layers_)));
-  read_weight(edge("final_norm"));
-  line("  writes {} = {}", d_row(), at_block("dH", fmt::format("[{}]", layers_)));
-  add_gradient(edge("final_norm"), of_block());
+  read_weight(final_norm);
+  line("  writes {} = {}", dh_row(layers_in_chunk()), at_block("dH", fmt::format("[{}]", layers_)));
+  add_gradient(final_norm, of_block());
+  if (!splits_) free_head();
+  reduce_now(groups, "1");
+}
+
+void StepWriter::free_head() {
   line("free xf[m +1]");
   line("free z[m +1]");
-  reduce_now({&head_weight(), &edge("final_norm")}, "1");
+}
+
+void StepWriter::head_weight_backward() {
+  zero_gradients({&head_weight()});
+  const std::string full = gathered("xf[m +1]", "full");
+  line("compute {}", works({model_.head.parts[1]}, Direction::backward_weight));
+  line("  reads z[m +1] = {} {}", at_sequence("dZ", ""), run("voc", axes_.tp, 1));
+  line("  reads {} = {}", full, at_sequence("XF", ""));
+  add_gradient(head_weight(), of_sequence(), "1 +1");
+  free_head();
+  reduce_now({&head_weight()}, "1");
 }
 
 std::string StepWriter::after_gradient_sent() const {
-  return sends_backward() ? fmt::format(" after b[{},m-{}]", chunk(), gradients_) : "";
+  if (splits_ || !sends_backward()) return "";
+  return fmt::format(" after b[{},m-{}]", chunk(), gradients_);
+}
+
+void StepWriter::allocate_dh() {
+  line("allocate dh[{} +{}+1]", times("slot", most_layers_ + 1), layers_in_chunk());
+}
+
+void StepWriter::allocate_gradients(std::string_view word, const Kind& kind) {
+  line("{} da[kept +1]", word);
+  line("{} {}", word, attention_row("dq"));
+  if (has_keys()) line("{} dkt[kept +1]", word);
+  if (!kind.parts.experts.empty()) line("{} {}", word, dy_rows());
 }
 
 void StepWriter::backward_pass() {
   const auto received = [&] {
     line("compute other after rb[slot] work 0 seconds label has its gradient");
   };
-  if (is_last_) {
+  if (has_head_) {
     block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_backward(); });
     if (chunks_ > 1) block(fmt::format("when c<{}", chunks_ - 1), received);
   } else {
     received();
   }
-  block(fmt::format("repeat j {}", layers_in_chunk()), [&] {
-    line("let k = {}-1-j", layers_in_chunk());
-    let_layer();
-    let_kept();
-    gather_weights(Direction::backward);
+  each_layer_backward([&] {
+    gather_weights(backward());
     each_kind([&](const Kind& kind, std::size_t number) {
-      std::vector<const WeightGroup*> groups;
-      for (const WeightGroup& group : kind.groups) groups.push_back(&group);
       if (recomputes()) {
         is_recomputing_ = true;
         attention_forward(kind, number);
         mlp_forward(kind, number, false);
         is_recomputing_ = false;
       }
-      zero_gradients(groups);
+      if (splits_) allocate_gradients("allocate", kind);
+      zero_gradients(groups_of(kind, false));
       mlp_backward(kind, number);
       attention_backward(kind, number);
-      reduce_now(groups);
+      reduce_now(groups_of(kind, false), "", layer_done());
     });
-    if (!recomputes()) allocate_kept("free");
+    if (!recomputes() && !splits_) allocate_kept("free");
   });
-  wait_for_reductions();
+  wait_for_reductions(false);
   if (is_first_) block_if(chunks_ > 1, "when c=0", [&] { embedding_backward(); });
   send_gradient();
   line("free h[{} +{}+1]{}", times("slot", most_layers_ + 1), layers_in_chunk(),
        sends_forward() ? " after f[slot]" : "");
 }
 
+void StepWriter::backward_weight_pass() {
+  if (has_head_) {
+    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_weight_backward(); });
+  }
+  each_layer_backward([&] {
+    gather_weights(Direction::backward_weight);
+    each_kind([&](const Kind& kind, std::size_t number) {
+      zero_gradients(groups_of(kind, true));
+      mlp_weight_backward(kind, number);
+      attention_weight_backward(kind);
+      reduce_now(groups_of(kind, true));
+      allocate_gradients("free", kind);
+    });
+    allocate_kept("free");
+  });
+  wait_for_reductions(true);
+  line("free dh[{} +{}+1]{}", times("slot", most_layers_ + 1), layers_in_chunk(),
+       sends_backward() ? fmt::format(" after b[{},m]", chunk()) : "");
+}
+
 void StepWriter::embedding_backward() {
   const WeightGroup& group = edge("embedding");
   zero_gradients({&group});
-  const std::string full = gathered(d_row(), "dfull");
+  const std::string full = gathered(dh_row("0"), "dfull");
   line("e[m]: compute {}", works(model_.embedding.parts, Direction::backward));
   line("  reads {} = {}", full, at_sequence("dH", "[0]"));
   line("  reads {} = I {}", token_rows("ids"), of_sequence());
@@ -115,17 +188,13 @@ void StepWriter::mlp_backward(const Kind& kind, std::size_t number) {
   std::string sum;
   if (dense || !parts.shared.empty()) {
     const std::vector<Part>& of = dense ? parts.mlp : parts.shared;
-    const std::string gradient = gathered(d_row(), "dfull");
+    const std::string gradient = gathered(dh_row("k+1"), "dfull");
     const std::string full = gathered(x_row(2), "full");
-    const std::string words = works(of, Direction::backward);
+    const std::string words = works(of, backward());
     line("compute {}", words);
-    line("  reads {} = {}", gradient, at_sequence("dH", "[l+1]"));
-    line("  reads {} = {}", full, at_sequence("XM"));
-    line("  reads {} = {}", kept_row(fmt::format("{}{}", dense ? "km" : "ks", number)),
-         cut(dense ? "KM" : "KS"));
-    read_weight(kind, dense ? "mlp" : "shared");
+    read_for_mlp_gradients(kind, number, gradient, full);
     line("  writes part = {} sum{}", at_sequence("dXM"), ff());
-    add_gradient(kind, dense ? "mlp" : "shared", of_sequence());
+    if (!splits_) add_gradient(kind, dense ? "mlp" : "shared", of_sequence());
     sum = reduced();
   }
   std::vector<Part> norms = parts.mlp_norm;
@@ -139,20 +208,50 @@ void StepWriter::mlp_backward(const Kind& kind, std::size_t number) {
     read_weight(kind, "router");
   }
   line("  reads {} = {}", x_row(1), at_block("A"));
-  line("  reads {} = {}", d_row(), at_block("dH", "[l+1]"));
+  line("  reads {} = {}", dh_row("k+1"), at_block("dH", "[l+1]"));
   read_weight(kind, "mlp_norms");
-  line("  writes {} = {}", d_row(), at_block("dA"));
+  line("  writes {} = {}", da_row(), at_block("dA"));
   add_gradient(kind, "mlp_norms", of_block());
   add_gradient(kind, "router", of_block());
+}
+
+void StepWriter::read_for_mlp_gradients(const Kind& kind, std::size_t number,
+                                        const std::string& gradient, const std::string& full) {
+  const bool dense = !kind.parts.mlp.empty();
+  line("  reads {} = {}", gradient, at_sequence("dH", "[l+1]"));
+  line("  reads {} = {}", full, at_sequence("XM"));
+  line("  reads {} = {}", kept_row(fmt::format("{}{}", dense ? "km" : "ks", number)),
+       cut(dense ? "KM" : "KS"));
+  read_weight(kind, dense ? "mlp" : "shared");
+}
+
+void StepWriter::mlp_weight_backward(const Kind& kind, std::size_t number) {
+  const LayerParts& parts = kind.parts;
+  if (!parts.experts.empty()) {
+    const std::string words = works(parts.experts, Direction::backward_weight);
+    line("compute {}", words);
+    line("  reads {} = {}", dy_rows(), of_all_te("dY"));
+    line("  reads {} = {}{}", kept_row(fmt::format("kx{}", number)), of_all_te("KX"), et());
+    read_weight(kind, "experts");
+    add_gradient(kind, "experts", of_experts() + all_te());
+  }
+  const bool dense = !parts.mlp.empty();
+  if (!dense && parts.shared.empty()) return;
+  const std::string gradient = gathered(dh_row("k+1"), "dfull");
+  const std::string full = gathered(x_row(2), "full");
+  const std::string words = works(dense ? parts.mlp : parts.shared, Direction::backward_weight);
+  line("compute {}", words);
+  read_for_mlp_gradients(kind, number, gradient, full);
+  add_gradient(kind, dense ? "mlp" : "shared", of_sequence());
 }
 
 void StepWriter::attention_backward(const Kind& kind, std::size_t number) {
   const LayerParts& parts = kind.parts;
   const std::string ka = attention_row(fmt::format("ka{}", number));
   all_works(parts.attention_after, Direction::backward);
-  const std::string gradient = gathered(d_row(), "dfull");
+  const std::string gradient = gathered(da_row(), "dfull");
   const std::string full = gathered(x_row(0), "full");
-  line("compute {}", works(parts.out, Direction::backward));
+  line("compute {}", works(parts.out, backward()));
   line("  reads {} = {}", gradient, at_sequence("dA"));
   line("  reads {} = {}", attention_row("ao"), cut("AO"));
   read_weight(kind, "attention");
@@ -160,37 +259,58 @@ void StepWriter::attention_backward(const Kind& kind, std::size_t number) {
   if (layout_.recompute == Recompute::selective) {
     line("compute forward_attention{}, again", core_work(kind, Direction::forward, 1));
   }
-  const bool has_keys = core_backward(kind, ka);
-  const std::string words = works(parts.queries, Direction::backward);
+  core_backward(kind, ka);
+  const std::string words = works(parts.queries, backward());
   line("compute {}", words);
-  line("  reads {} = {}", splits_heads() ? "u" : "dq", cut("dKA"));
-  // The gradient of the weight of `out` is computed with the rest of its group.
-  line("  reads {} = {}", gradient, at_sequence("dA"));
-  line("  reads {} = {}", attention_row("ao"), cut("AO"));
-  if (has_keys) line("  reads dkt = {}", cut("dKT"));
-  line("  reads {} = {}", full, at_sequence("XA"));
-  read_weight(kind, "attention");
-  read_weight(kind, "head_norms");
+  read_for_attention_gradients(kind, gradient, full);
   line("  writes part = {} sum{}", at_sequence("dXA"), ff());
-  add_gradient(kind, "attention", of_sequence());
+  if (!splits_) add_gradient(kind, "attention", of_sequence());
   add_gradient(kind, "head_norms", of_sequence());
   const std::string sum = reduced();
-  line("y[slot,k]: compute {}", works(parts.attention_norm, Direction::backward));
+  line("{}[slot,k]: compute {}", layer_done(), works(parts.attention_norm, Direction::backward));
   line("  reads {} = {}", sum, at_block("dXA"));
   line("  reads {} = {}", h_row(), at_block("H"));
-  line("  reads {} = {}", d_row(), at_block("dA"));
+  line("  reads {} = {}", da_row(), at_block("dA"));
   read_weight(kind, "attention_norms");
-  line("  writes {} = {}", d_row(), at_block("dH"));
+  line("  writes {} = {}", dh_row("k"), at_block("dH"));
   add_gradient(kind, "attention_norms", of_block());
 }
 
-bool StepWriter::core_backward(const Kind& kind, const std::string& ka) {
+std::string StepWriter::dq_rows() const {
+  if (splits_) return attention_row("dq");
+  return splits_heads() ? "u" : "dq";
+}
+
+// The gradient of the weight of `out` is computed with the rest of its group.
+void StepWriter::read_for_attention_gradients(const Kind& kind, const std::string& gradient,
+                                              const std::string& full) {
+  line("  reads {} = {}", dq_rows(), cut("dKA"));
+  line("  reads {} = {}", gradient, at_sequence("dA"));
+  line("  reads {} = {}", attention_row("ao"), cut("AO"));
+  if (has_keys()) line("  reads {} = {}", dkt_row(), cut("dKT"));
+  line("  reads {} = {}", full, at_sequence("XA"));
+  read_weight(kind, "attention");
+  read_weight(kind, "head_norms");
+}
+
+void StepWriter::attention_weight_backward(const Kind& kind) {
+  const std::string gradient = gathered(da_row(), "dfull");
+  const std::string full = gathered(x_row(0), "full");
+  std::vector<Part> products = kind.parts.queries;
+  products.insert(products.end(), kind.parts.out.begin(), kind.parts.out.end());
+  const std::string words = works(products, Direction::backward_weight);
+  line("y[slot,k]: compute {}", words);
+  read_for_attention_gradients(kind, gradient, full);
+  add_gradient(kind, "attention", of_sequence());
+}
+
+void StepWriter::core_backward(const Kind& kind, const std::string& ka) {
   if (layout_.context == 1) {
     line("compute backward_attention{}", core_work(kind, Direction::backward, 1));
     line("  reads dao = {}", cut("dAO"));
     line("  reads {} = {}", ka, cut("KA"));
-    line("  writes dq = {}", cut("dKA"));
-    return false;
+    line("  writes {} = {}", dq_rows(), cut("dKA"));
+    return;
   }
   if (splits_heads()) {
     line("all_to_all vo to uo over cp/context");
@@ -198,12 +318,12 @@ bool StepWriter::core_backward(const Kind& kind, const std::string& ka) {
     line("  reads uo = {}", heads_here("dAO"));
     line("  reads {} = {}", ka, heads_here("KA"));
     line("  writes v = {}", heads_here("dKA"));
-    line("all_to_all v to u over cp/context");
-    return false;
+    line("all_to_all v to {} over cp/context", dq_rows());
+    return;
   }
   if (is_ring()) {
     line("compute zero");
-    line("  writes dq = {} sum none", cut("dKA"));
+    line("  writes {} = {} sum none", dq_rows(), cut("dKA"));
     line("  writes dkv[0 +1] = {} sum none", keys_here("dKV"));
     around_the_ring(ka, "1", [&](const std::string& step) {
       line("a[slot,k,r]: compute backward_attention after z[1,slot,k,r-1], g[slot,k,r-1]{}",
@@ -212,7 +332,7 @@ bool StepWriter::core_backward(const Kind& kind, const std::string& ka) {
       line("  reads {} = {}", ka, cut("KA"));
       line("  reads {} = {}", attention_row("ao"), cut("AO"));
       line("  reads kv[r +1] = {}", keys_at("KV", step));
-      line("  adds dq = {} {}", cut("dKA"), key_of_sum(step));
+      line("  adds {} = {} {}", dq_rows(), cut("dKA"), key_of_sum(step));
       line("  adds dkv[r +1] = {} sum {}", keys_at("dKV", step), axes_.sequence);
       line("g[slot,k,r]: @gradients batch after a[slot,k,r]");
       line("  send dkv[r +1] to cp+1 wrap channel key_gradients");
@@ -222,21 +342,20 @@ bool StepWriter::core_backward(const Kind& kind, const std::string& ka) {
     line("compute other after g[slot,k,{}] label gradients of keys and values",
          layout_.context - 1);
     line("  reads dkv[{} +1] = {}", layout_.context, keys_here("dKV"));
-    line("  writes dkt = {}", cut("dKT"));
-    return true;
+    line("  writes {} = {}", dkt_row(), cut("dKT"));
+    return;
   }
   gather_keys(ka);
   line("compute backward_attention{}", core_work(kind, Direction::backward, 1));
   line("  reads dao = {}", cut("dAO"));
   line("  reads {} = {}", ka, cut("KA"));
   line("  reads kv = {}", all_keys("KV"));
-  line("  writes dq = {}", cut("dKA"));
+  line("  writes {} = {}", dq_rows(), cut("dKA"));
   line("  writes dkv = {} sum {}", all_keys("dKV"), axes_.sequence);
   line("reduce_scatter dkv to dkvl over cp/context");
   line("compute other label gradients of keys and values");
   line("  reads dkvl = {}", keys_here("dKV"));
-  line("  writes dkt = {}", cut("dKT"));
-  return true;
+  line("  writes {} = {}", dkt_row(), cut("dKT"));
 }
 
 }  // namespace shiplap::step

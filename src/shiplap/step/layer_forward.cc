@@ -24,9 +24,13 @@ DType StepWriter::type_of(const Part& part) const {
 
 std::string StepWriter::works(std::vector<Part> parts, Direction direction,
                               std::string_view otherwise, const std::string& after) {
-  const bool is_backward = direction == Direction::backward;
+  const bool is_backward = direction != Direction::forward;
   if (is_backward) std::ranges::reverse(parts);
   const std::string_view pass = is_backward ? "backward" : "forward";
+  const std::string_view label = direction == Direction::forward           ? ""
+                                 : direction == Direction::backward        ? ", backward"
+                                 : direction == Direction::backward_weight ? ", gradient of weight"
+                                                                           : ", gradient of input";
   std::string last = fmt::format("{}_{}{}", pass, otherwise, after);
   bool is_first = true;
   for (const Part& part : parts) {
@@ -35,7 +39,7 @@ std::string StepWriter::works(std::vector<Part> parts, Direction direction,
     if (!is_first) line("compute {}", last);
     is_first = false;
     last = fmt::format("{}_{}{} work {} label {}{}", pass, class_of_kernel(part.kind), after, work,
-                       part.name, is_backward ? ", backward" : "");
+                       part.name, label);
   }
   return last;
 }
@@ -89,10 +93,13 @@ std::string StepWriter::attention_row(const std::string& buffer) const {
   return fmt::format("{}[{} +{}]", buffer, times(recomputes() ? "0" : "kept", rows), rows);
 }
 
-std::string StepWriter::d_row() const {
-  return fmt::format("d[{} +1]",
-                     plus(times(chunk(), gradients_), fmt::format("m mod {}", gradients_)));
+std::string StepWriter::dh_row(const std::string& of) const {
+  if (splits_) return fmt::format("dh[{} +1]", plus(times("slot", most_layers_ + 1), of));
+  const std::string row = fmt::format("m mod {}", gradients_);
+  return fmt::format("d[{} +1]", plus(times(chunk(), gradients_), row));
 }
+
+std::string StepWriter::da_row() const { return splits_ ? "da[kept +1]" : dh_row("k"); }
 
 std::string StepWriter::gathered(const std::string& from, const std::string& to) {
   if (!gathers_tokens()) return from;
@@ -133,7 +140,7 @@ void StepWriter::forward_pass() {
       mlp_forward(kind, number, true);
     });
   });
-  if (is_last_) {
+  if (has_head_) {
     block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_forward(); });
   }
   send_activations();

@@ -70,7 +70,10 @@ StepWriter::StepWriter(const Model& model, const Layout& layout)
       chunks_(layout.chunks),
       microbatches_(layout.microbatches()),
       samples_(layout.data * layout.microbatches()),
-      layers_(static_cast<std::int64_t>(model.layers.size())) {
+      layers_(static_cast<std::int64_t>(model.layers.size())),
+      splits_(layout.pipeline > 1 && (layout.schedule == PipelineSchedule::zero_bubble ||
+                                      layout.schedule == PipelineSchedule::dual_pipe_v)),
+      is_v_(layout.pipeline > 1 && layout.schedule == PipelineSchedule::dual_pipe_v) {
   require_known();
   std::int64_t first = 0;
   for (const Stage& stage : stages_) {
@@ -110,9 +113,10 @@ bool StepWriter::has_experts(const Model& model) {
 }
 
 void StepWriter::require_known() const {
-  if (layout_.schedule == PipelineSchedule::zero_bubble ||
-      layout_.schedule == PipelineSchedule::dual_pipe_v) {
-    throw_unknown("zero-bubble pipelines are not planned yet", "use 1F1B or interleaved 1F1B");
+  if (splits_ && layout_.recompute == layout::Recompute::full) {
+    throw_unknown(fmt::format("full recomputation in a {} pipeline is not planned yet",
+                              name(layout_.schedule)),
+                  "recompute attention only, or use 1F1B");
   }
   for (const Stage& stage : stages_) {
     if (stage.mtp > 0) {
@@ -173,7 +177,7 @@ bool StepWriter::gathers_keys() const {
 }
 
 const Stage& StepWriter::stage_at(std::int64_t rank, std::int64_t chunk) const {
-  return stages_[chunk * pipeline_ + rank];
+  return stages_[stage_index(rank, chunk)];
 }
 
 std::vector<std::int64_t> StepWriter::content_of(std::int64_t rank) const {
@@ -192,7 +196,7 @@ std::vector<std::int64_t> StepWriter::content_of(std::int64_t rank) const {
 std::vector<std::int64_t> StepWriter::layers_by_kind(std::int64_t rank) const {
   std::vector<std::int64_t> counts(kinds_.size());
   for (std::int64_t c = 0; c < chunks_; ++c) {
-    const std::int64_t s = c * pipeline_ + rank;
+    const std::int64_t s = stage_index(rank, c);
     for (std::int64_t l = firsts_[s]; l < firsts_[s] + stages_[s].layers; ++l) {
       ++counts[model_.layers[l]];
     }
@@ -204,6 +208,7 @@ void StepWriter::program(std::int64_t from, std::int64_t to) {
   first_rank_ = from;
   is_first_ = from == 0;
   is_last_ = to == pipeline_ - 1;
+  has_head_ = is_v_ ? is_first_ : is_last_;
   here_.clear();
   most_.assign(kinds_.size(), 0);
   for (std::int64_t rank = from; rank <= to; ++rank) {
@@ -216,7 +221,7 @@ void StepWriter::program(std::int64_t from, std::int64_t to) {
   edges_here_.clear();
   for (const WeightGroup& group : edges_) {
     const bool of_embedding = group.name == "embedding";
-    if ((of_embedding && is_first_) || (is_last_ && (!of_embedding || tied_))) {
+    if ((of_embedding && is_first_) || (has_head_ && (!of_embedding || tied_))) {
       edges_here_.push_back(&group);
     }
   }
@@ -256,7 +261,11 @@ std::string StepWriter::stage() const {
 }
 
 void StepWriter::let_stage() {
-  if (chunks_ > 1) line("let s = {}", plus(times("c", pipeline_), "pp"));
+  if (is_v_) {
+    line("let s = pp+c*({}-2*pp)", 2 * pipeline_ - 1);
+  } else if (chunks_ > 1) {
+    line("let s = {}", plus(times("c", pipeline_), "pp"));
+  }
 }
 
 void StepWriter::let_layer() {
@@ -287,10 +296,10 @@ void StepWriter::start() {
       line("  writes {} = {} sum none", rows_at(group, "g", shards), whole(group, "G"));
     }
   });
-  if (is_first_ || is_last_) {
+  if (is_first_ || has_head_) {
     block(fmt::format("repeat m {}", microbatches_), [&] {
       if (is_first_) line("given {} = I {}", token_rows("ids"), of_sequence());
-      if (is_last_) line("given {} = L {}", token_rows("labels"), of_sequence());
+      if (has_head_) line("given {} = L {}", token_rows("labels"), of_sequence());
     });
   }
 }

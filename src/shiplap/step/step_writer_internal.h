@@ -193,6 +193,9 @@ class StepWriter {
   [[nodiscard]] std::int64_t key_bytes() const;
   [[nodiscard]] std::int64_t query_bytes() const;
 
+  // Rows of a gradient that the second half of a backward reads: one for each layer and microbatch.
+  [[nodiscard]] std::int64_t layer_rows() const;
+
   void attention_buffers();
 
   // Rows of the tokens that are sent to one group of experts.
@@ -240,6 +243,7 @@ class StepWriter {
   // ---- the pipeline
 
   [[nodiscard]] schedule::Pipeline pipeline() const;
+  [[nodiscard]] std::int64_t stage_index(std::int64_t rank, std::int64_t chunk) const;
   void order_pipeline();
   void pipeline_lists();
   // Entries of a rank in the lists.
@@ -254,10 +258,13 @@ class StepWriter {
     std::string channel;
   };
   [[nodiscard]] std::vector<Link> links(bool next, std::string_view pass) const;
+  [[nodiscard]] std::vector<Link> links_of_v(bool next, std::string_view pass) const;
   void receive_activations();
   void receive_gradient();
   void send_activations();
   void send_gradient();
+  // Between the two chunks of the last rank, if they form a V.
+  void hand_over(std::string_view buffer, const std::string& row, std::int64_t to_chunk);
 
   // ---- work
 
@@ -291,7 +298,10 @@ class StepWriter {
   // Of attention: by heads, a row for each context rank.
   [[nodiscard]] std::string attention_row(const std::string& buffer) const;
   [[nodiscard]] bool recomputes() const { return layout_.recompute == layout::Recompute::full; }
-  [[nodiscard]] std::string d_row() const;
+  // The gradients of the hidden vectors. They take turns with the rows of `d`; if backwards are
+  // split, each has a row of its own until both halves are done.
+  [[nodiscard]] std::string dh_row(const std::string& of) const;
+  [[nodiscard]] std::string da_row() const;
 
   // The tokens of the tensor group, from the block of each rank.
   std::string gathered(const std::string& from, const std::string& to);
@@ -382,6 +392,11 @@ class StepWriter {
   // Leaves the gradient of the dispatched tokens in `sd`.
   void dispatch_backward(const Kind& kind, std::size_t number);
 
+  // Between the stages that have it.
+  [[nodiscard]] bool sums_stages(const WeightGroup& group) const {
+    return group.is_tied && pipeline_ > 1 && !is_v_;
+  }
+
   // ---- the head
 
   void head_forward();
@@ -390,19 +405,57 @@ class StepWriter {
 
   // ---- backward
 
-  // The microbatches of a chunk take turns with its rows of `d`.
+  // Where a microbatch before had the gradient that is written.
   [[nodiscard]] std::string after_gradient_sent() const;
 
+  // Of layers, one after the other from the last to the first.
+  template <class Body>
+  void each_layer_backward(const Body& body) {
+    block(fmt::format("repeat j {}", layers_in_chunk()), [&] {
+      line("let k = {}-1-j", layers_in_chunk());
+      let_layer();
+      let_kept();
+      body();
+    });
+  }
+  // Both halves, or that of the inputs.
   void backward_pass();
+  void backward_weight_pass();
+  [[nodiscard]] Direction backward() const {
+    return splits_ ? Direction::backward_input : Direction::backward;
+  }
+  // The name of the last computation of a layer in `backward_pass`.
+  [[nodiscard]] std::string_view layer_done() const { return splits_ ? "yi" : "y"; }
+  // Whether the gradient of a weight is computed in the second half: those of products are.
+  [[nodiscard]] bool is_put_off(const WeightGroup& group) const;
+  // Those of a kind in one of the halves.
+  [[nodiscard]] std::vector<const WeightGroup*> groups_of(const Kind& kind, bool put_off) const;
+  // What the second half reads of a layer.
+  void allocate_gradients(std::string_view word, const Kind& kind);
+  void allocate_dh();
+  void free_head();
+  void head_weight_backward();
+  void mlp_weight_backward(const Kind& kind, std::size_t number);
+  void attention_weight_backward(const Kind& kind);
 
   void embedding_backward();
 
   void mlp_backward(const Kind& kind, std::size_t number);
+  void read_for_mlp_gradients(const Kind& kind, std::size_t number, const std::string& gradient,
+                              const std::string& full);
 
   void attention_backward(const Kind& kind, std::size_t number);
+  void read_for_attention_gradients(const Kind& kind, const std::string& gradient,
+                                    const std::string& full);
+  // The gradients of queries, keys and values, and of other ranks' keys and values.
+  [[nodiscard]] std::string dq_rows() const;
+  [[nodiscard]] std::string dkt_row() const { return splits_ ? kept_row("dkt") : "dkt"; }
+  // Whether the gradients of keys and values are apart, in `dkt`.
+  [[nodiscard]] bool has_keys() const { return layout_.context > 1 && !splits_heads(); }
+  // Those of the outputs of the experts here.
+  [[nodiscard]] std::string dy_rows() const;
 
-  // Returns whether the gradients of keys and values are apart, in `dkt`.
-  bool core_backward(const Kind& kind, const std::string& ka);
+  void core_backward(const Kind& kind, const std::string& ka);
 
   // ---------------------------------------------------------------- weights in use
 
@@ -417,11 +470,13 @@ class StepWriter {
 
   // With sharded gradients: those of a layer, summed over the microbatch, go to their owners.
   void zero_gradients(const std::vector<const WeightGroup*>& groups);
-  void reduce_now(const std::vector<const WeightGroup*>& groups, const std::string& use = "");
+  // `computed` are those of a layer.
+  void reduce_now(const std::vector<const WeightGroup*>& groups, const std::string& use = "",
+                  std::string_view computed = "y");
   [[nodiscard]] std::string reduced_name(const WeightGroup& group, const std::string& use,
                                          const std::string& k = "k") const;
   // The buffers of gradients are free again.
-  void wait_for_reductions();
+  void wait_for_reductions(bool put_off);
 
   // After the last microbatch of a chunk, while others are computed.
   void last_reductions();
@@ -451,6 +506,8 @@ class StepWriter {
   bool even_ = true;
   std::vector<std::vector<OrderedTurn>> order_;  // by rank of the pipeline
   std::int64_t gradients_ = 2;                   // rows of `d` of a chunk
+  bool splits_ = false;                          // backwards into two halves
+  bool is_v_ = false;                            // the second chunks go back to the first rank
   std::vector<Kind> kinds_;
   std::vector<WeightGroup> edges_;
   bool tied_ = false;
@@ -459,6 +516,7 @@ class StepWriter {
   std::int64_t first_rank_ = 0;  // of the pipeline
   bool is_first_ = false;
   bool is_last_ = false;
+  bool has_head_ = false;
   std::vector<std::size_t> here_;   // kinds of its layers
   std::vector<std::int64_t> most_;  // by kind: layers of a rank
   std::vector<const WeightGroup*> edges_here_;

@@ -19,7 +19,8 @@ using layout::Sharding;
 void StepWriter::gather_weights(Direction direction) {
   if (!shards_weights()) return;
   const bool forward = direction == Direction::forward;
-  const std::string pass = forward ? "0" : "1";
+  const bool is_second_half = direction == Direction::backward_weight;
+  const std::string pass = forward ? "0" : is_second_half ? "2" : "1";
   const std::string last = layers_in_chunk() + "-1";
   const std::string first_of_pass = forward ? "0" : last;
   const std::string sign = forward ? "+" : "-";
@@ -30,7 +31,8 @@ void StepWriter::gather_weights(Direction direction) {
   });
   block(fmt::format("when k{}{}", forward ? "<" : ">", forward ? last : "0"), [&] {
     const std::string next = counts_before() ? fmt::format("before[l{}1]", sign) : "q" + sign + "1";
-    const std::string computed = forward ? "u[slot,k-1]" : "y[slot,k+1]";
+    const std::string computed =
+        forward ? "u[slot,k-1]" : fmt::format("{}[slot,k+1]", is_second_half ? "y" : layer_done());
     gather_layer("l" + sign + "1", next, "k" + sign + "1", pass,
                  fmt::format(" after {0}, w[{1},slot,k], v[{1},slot]", computed, pass));
   });
@@ -38,9 +40,10 @@ void StepWriter::gather_weights(Direction direction) {
 }
 
 bool StepWriter::shards_weights() const {
-  return any_kind([](const Kind& kind) {
-    return std::ranges::any_of(
-        kind.groups, [](const WeightGroup& g) { return g.sharding == Sharding::weights; });
+  return std::ranges::any_of(here_, [&](std::size_t k) {
+    return std::ranges::any_of(kinds_[k].groups, [](const WeightGroup& group) {
+      return group.sharding == Sharding::weights;
+    });
   });
 }
 
@@ -76,13 +79,14 @@ void StepWriter::zero_gradients(const std::vector<const WeightGroup*>& groups) {
   }
 }
 
-void StepWriter::reduce_now(const std::vector<const WeightGroup*>& groups, const std::string& use) {
+void StepWriter::reduce_now(const std::vector<const WeightGroup*>& groups, const std::string& use,
+                            std::string_view computed) {
   for (const WeightGroup* group : groups) {
     if (group->sharding < Sharding::gradients) continue;
     const std::string scale =
         group->sharing.over_replicas.empty() ? fmt::format(" scale 1/{}", samples_) : "";
     const std::string stream = group->is_alone ? "" : "@net ";
-    const std::string after = group->is_alone ? "" : " after y[slot,k]";
+    const std::string after = group->is_alone ? "" : fmt::format(" after {}[slot,k]", computed);
     line("{}reduce_scatter {} to {} over {}/gradients{}{}", stream,
          in_use(*group, "t", group->sharing.shards), in_use(*group, "st", 1), group->sharing.over,
          scale, after);
@@ -97,12 +101,12 @@ std::string StepWriter::reduced_name(const WeightGroup& group, const std::string
                         : fmt::format("r_{}[slot,{}]", group.buffer, k);
 }
 
-void StepWriter::wait_for_reductions() {
+void StepWriter::wait_for_reductions(bool put_off) {
   std::vector<std::string> names;
   for (const std::size_t k : here_) {
-    for (const WeightGroup& group : kinds_[k].groups) {
-      if (group.sharding < Sharding::gradients) continue;
-      for (const char* layer : {"0", "1"}) names.push_back(reduced_name(group, "", layer));
+    for (const WeightGroup* group : groups_of(kinds_[k], put_off)) {
+      if (group->sharding < Sharding::gradients) continue;
+      for (const char* layer : {"0", "1"}) names.push_back(reduced_name(*group, "", layer));
     }
   }
   if (names.empty()) return;
@@ -127,7 +131,7 @@ void StepWriter::reduce_at_end(const WeightGroup& group, const std::string& comp
   const std::string index = group.is_alone ? "" : "[q]";
   std::vector<std::string> calls;
   if (group.sums_tensor) calls.push_back(fmt::format("all_reduce {} over tp/norms", rows));
-  if (group.is_tied && pipeline_ > 1) {
+  if (sums_stages(group)) {
     calls.push_back(fmt::format("all_reduce {} over pp{{0, {}}}/embedding", rows, pipeline_ - 1));
   }
   const std::string& over = group.sharing.over;
@@ -205,9 +209,8 @@ void StepWriter::update() {
 bool StepWriter::has_end_call(const WeightGroup& group) const {
   return group.sharding < Sharding::gradients
              ? !group.sharing.over.empty() || !group.sharing.over_replicas.empty() ||
-                   samples_ > 1 || group.sums_tensor || (group.is_tied && pipeline_ > 1)
-             : group.sums_tensor || (group.is_tied && pipeline_ > 1) ||
-                   !group.sharing.over_replicas.empty();
+                   samples_ > 1 || group.sums_tensor || sums_stages(group)
+             : group.sums_tensor || sums_stages(group) || !group.sharing.over_replicas.empty();
 }
 
 }  // namespace shiplap::step

@@ -80,13 +80,14 @@ LocalPart local_part(const Part& part, const Layout& layout) {
 
 std::string work_text(const LocalPart& local, Direction direction, DType type, std::int64_t steps) {
   PartWork work;
-  if (direction == Direction::forward) {
-    work = forward(local.part, local.tokens, type);
-  } else {
-    work = sum_of(backward_input(local.part, local.tokens, type),
-                  backward_weight(local.part, local.tokens, type));
+  if (direction == Direction::forward) work = forward(local.part, local.tokens, type);
+  if (direction == Direction::backward || direction == Direction::backward_input) {
+    work = backward_input(local.part, local.tokens, type);
   }
-  if (local.part.kind == PartKind::attention) {
+  if (direction == Direction::backward || direction == Direction::backward_weight) {
+    work = sum_of(work, backward_weight(local.part, local.tokens, type));
+  }
+  if (local.part.kind == PartKind::attention && work != PartWork{}) {
     // Pairs are counted in whole sequences, of which each context rank has an equal share.
     const Tokens here = local.tokens;
     const auto ranks = std::llround(1 / local.share);

@@ -32,9 +32,13 @@ struct LocalPart {
 // "gemm", "attention", ..
 [[nodiscard]] std::string_view class_of_kernel(workload::PartKind kind);
 
-enum class Direction : std::uint8_t { forward, backward };
-// "gemm 4000 flop 200 bytes bf16" of a direction; empty if there is no work. Weights' and inputs'
-// gradients together.
+enum class Direction : std::uint8_t {
+  forward,
+  backward,  // both halves
+  backward_input,
+  backward_weight,
+};
+// "gemm 4000 flop 200 bytes bf16" of a direction; empty if there is no work.
 // `steps`: of one of so many equal steps.
 [[nodiscard]] std::string work_text(const LocalPart& local, Direction direction, DType type,
                                     std::int64_t steps = 1);
