@@ -149,18 +149,22 @@ Layout llama_405b(std::int64_t context, std::int64_t ranks) {
   return layout;
 }
 
-// DeepSeek-V3 (arXiv:2412.19437, section 3.2): 16-way pipeline, 64-way experts, ZeRO-1.
+// DeepSeek-V3 (arXiv:2412.19437, section 3.2): 16-way pipeline, 64-way experts, ZeRO-1, a module
+// for a further token. Its DualPipe runs two directions; DualPipeV is half of it.
 Layout deepseek_v3() {
   Layout layout;
   layout.pipeline = 16;
+  layout.schedule = layout::PipelineSchedule::dual_pipe_v;
+  layout.chunks = 2;
   layout.data = 128;
   layout.expert = 64;
   layout.sharding = Sharding::optimizer;
   layout.seq_length = 4096;
   layout.global_batch = 64 * layout.data;
-  layout.stages.assign(16, {.layers = 4});
-  layout.stages.front() = {.embedding = true, .layers = 3};
-  layout.stages.back() = {.layers = 2, .head = true};
+  layout.stages.assign(32, {.layers = 2});
+  layout.stages.front() = {.embedding = true, .layers = 1};
+  layout.stages[30].layers = 1;
+  layout.stages.back() = {.layers = 1, .mtp = 1, .head = true};
   return layout;
 }
 

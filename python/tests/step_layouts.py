@@ -30,6 +30,11 @@ MIXED = dataclasses.replace(DEEP_MIXTURE, dense=(0, 2), head_norms=True)
 LATENT = dataclasses.replace(DEEP_MIXTURE, kv_heads=8, dense=(0,), shared=1, q_rank=16, kv_rank=8,
                              rope=2)
 
+FURTHER = dataclasses.replace(DENSE, modules=1)
+FURTHER_TIED = dataclasses.replace(TIED, modules=2)
+FURTHER_LATENT = dataclasses.replace(LATENT, modules=1)
+
+TP = "--tensor-model-parallel-size 2"
 SP = "--tensor-model-parallel-size 2 --sequence-parallel"
 CP = "--context-parallel-size 2"
 PP = "--pipeline-model-parallel-size 2"
@@ -37,6 +42,7 @@ RECOMPUTE = ("--recompute-granularity full --recompute-method uniform "
              "--recompute-num-layers 1")
 ZERO_1 = "--use-distributed-optimizer"
 ZERO_BUBBLE = "--enable-zero-bubble"
+MTP = "--mtp-num-layers 1"
 TITAN_TP = "--parallelism.tensor_parallel_degree 2"
 FSDP = "--use-megatron-fsdp --data-parallel-sharding-strategy"
 
@@ -130,6 +136,20 @@ LAYOUTS = [
            "--parallelism.pipeline_parallel_schedule GPipe "
            "--parallelism.pipeline_parallel_microbatch_size 1 --training.local_batch_size 8",
            framework="torchtitan"),
+    Layout("mtp-dp4", 4, FURTHER, MTP),
+    Layout("mtp-pp2-dp2", 4, FURTHER, f"{PP} {MTP}"),
+    Layout("mtp2-tied-tp2-sp-pp2-dp2", 8, FURTHER_TIED, f"{SP} {PP} --mtp-num-layers 2"),
+    Layout("mtp2-tied-dp4-zero2", 4, FURTHER_TIED, f"{FSDP} optim_grads --mtp-num-layers 2"),
+    Layout("mtp-tp2-dp2-zero3", 4, FURTHER, f"{TP} {FSDP} optim_grads_params {MTP}"),
+    Layout("mtp-latent-ep2-pp2-tp2-sp-zero1", 8, FURTHER_LATENT,
+           f"{SP} {PP} {ZERO_1} --expert-model-parallel-size 2 {MTP}"),
+    Layout("mtp2-cp2-ring-recompute", 4, FURTHER_TIED, f"{CP} {RECOMPUTE} --mtp-num-layers 2"),
+    Layout("mtp2-tied-pp2x2-dp2", 4, dataclasses.replace(FURTHER_TIED, layers=4),
+           f"{PP} --num-virtual-stages-per-pipeline-rank 2 --mtp-num-layers 2"),
+    Layout("mtp2-zb-pp2-dp2-zero2", 4, FURTHER_TIED,
+           f"{PP} {FSDP} optim_grads {ZERO_BUBBLE} --mtp-num-layers 2"),
+    Layout("mtp-latent-zb-pp2-tp2-sp", 4, FURTHER_LATENT,
+           f"{SP} {PP} --expert-tensor-parallel-size 1 {ZERO_BUBBLE} {MTP}"),
     Layout("zb-pp2", 2, DENSE, f"{PP} {ZERO_BUBBLE}"),
     Layout("zb-pp4-dp2", 8, DEEP, f"--pipeline-model-parallel-size 4 {ZERO_BUBBLE}", samples=16),
     Layout("zb-pp2-dp2-tied", 4, TIED, f"{PP} {ZERO_BUBBLE}"),

@@ -37,6 +37,24 @@ Model with_layers(const char* name, std::size_t count) {
   return model;
 }
 
+// Further predicted tokens, as of DeepSeek-V3.
+Model with_modules(Model model, int modules) {
+  for (int k = 0; k < modules; ++k) {
+    workload::Layer module{.name = "mtp", .parts = {}};
+    for (const char* name : {"mtp.embedding_norm", "mtp.hidden_norm"}) {
+      module.parts.push_back(model.head.parts.front());
+      module.parts.back().name = name;
+    }
+    module.parts.push_back({.name = "mtp.projection", .in = 2 * model.hidden, .out = model.hidden});
+    const workload::Layer& last = model.kinds[model.layers.back()];
+    std::ranges::copy(last.parts, std::back_inserter(module.parts));
+    std::ranges::copy(model.head.parts, std::back_inserter(module.parts));
+    module.parts[module.parts.size() - 2].tied = true;
+    model.mtp.push_back(std::move(module));
+  }
+  return model;
+}
+
 std::int64_t power_of_two(Random& random, std::int64_t highest) {
   std::int64_t value = 1;
   while (value < highest && random.chance()) value *= 2;
@@ -83,6 +101,7 @@ Layout any_layout(const Model& model, Random& random) {
     }
     layout.stages.front().embedding = true;
     layout.stages.back().head = true;
+    layout.stages.back().mtp = std::ssize(model.mtp);
   }
   return layout;
 }
@@ -402,6 +421,17 @@ std::vector<StepMutation> other_mutations() {
              return regroup(text, "all_to_all .* over ep/experts", random);
            },
        .codes = {"D701", "D702", "D704", "D730", "D735", "D744"}},
+      {.name = "words of another use",
+       .change =
+           [](const std::string& text, Random& random) {
+             return change_line(
+                 text, "adds .* use [^ ]+ \\+1", random, [](const std::string& line) {
+                   const std::string to = line.ends_with(" use 0 +1") ? " use 1 +1" : " use 0 +1";
+                   return std::optional(
+                       std::regex_replace(line, std::regex(" use [^ ]+ \\+1"), to));
+                 });
+           },
+       .codes = {"D741", "D742"}},
       {.name = "gradients reduced twice",
        .change =
            [](const std::string& text, Random& random) {
@@ -424,10 +454,16 @@ std::vector<StepMutation> other_mutations() {
 }  // namespace
 
 std::vector<Model> small_models() {
-  return {with_layers("gpt2", 8),        with_layers("llama3.2-1b", 8),
-          with_layers("qwen3-8b", 8),    with_layers("mixtral-8x7b", 8),
-          with_layers("gpt-oss-20b", 8), with_layers("deepseek-v2-lite", 9),
-          with_layers("gemma2-9b", 8)};
+  return {with_layers("gpt2", 8),
+          with_layers("llama3.2-1b", 8),
+          with_layers("qwen3-8b", 8),
+          with_layers("mixtral-8x7b", 8),
+          with_layers("gpt-oss-20b", 8),
+          with_layers("deepseek-v2-lite", 9),
+          with_layers("gemma2-9b", 8),
+          with_layers("deepseek-v3", 8),
+          with_modules(with_layers("llama3.2-1b", 8), 1),
+          with_modules(with_layers("deepseek-v2-lite", 9), 2)};
 }
 
 Layout random_layout(const Model& model, Random& random, std::int64_t max_ranks) {

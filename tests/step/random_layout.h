@@ -15,7 +15,7 @@
 namespace shiplap::step {
 
 // Known models with few layers, of every kind that they have: dense, grouped queries, norms of
-// heads, experts, MLA, windows, tied embeddings.
+// heads, experts, MLA, windows, tied embeddings, modules for further tokens.
 [[nodiscard]] std::vector<workload::Model> small_models();
 
 // Legal for the model, and with a mesh (not D645).

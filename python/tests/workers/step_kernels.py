@@ -114,6 +114,7 @@ class Kernels:
         experts = model.experts // shares.eg
         width = {
             "I": 1, "L": 1, "Z": model.vocabulary // shares.voc, "ST": 2,
+            "MI": 1, "ML": 1, "MZ": model.vocabulary // shares.voc, "MST": 2,
             "KA": heads * (model.head_dim + model.rope) + key, "KV": key, "KT": key,
             "AO": heads * model.head_dim, "KM": 2 * (model.ffn // shares.ff),
             "KS": 2 * (model.shared * model.ffn // shares.ff), "D": model.hidden + experts,
@@ -216,8 +217,9 @@ class Kernels:
     def compute(self, outputs: list[str], operands: dict[str, Cells]) -> dict[str, Numbers]:
         """The cells of all outputs, or more. Raises Missing."""
         names = [name for name in outputs if not name.startswith("G_")] or outputs
-        # Attention computes the gradients of queries and of other ranks' keys together.
-        (name,) = set(names) - {"dKV"}
+        # Attention computes the gradients of queries and of other ranks' keys together, a module
+        # those of a hidden vector and of an embedding.
+        (name,) = set(names) - {"dKV", "dME"}
         with torch.no_grad():
             return getattr(self, f"_compute_{name}")(operands)
 
@@ -228,19 +230,26 @@ class Kernels:
         words = self._weights(operands, group)["words"]
         return group, words, self._of(operands, f"W_{group}").one("voc") * len(words)
 
+    @staticmethod
+    def _letter(operands: dict[str, Cells], tensor: str) -> str:
+        """M of tensors of modules for further tokens."""
+        return "M" if f"M{tensor}" in operands or f"dM{tensor}" in operands else ""
+
     def _compute_PE(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        ids, places = self._sequence(operands, "I")
+        m = self._letter(operands, "I")
+        ids, places = self._sequence(operands, f"{m}I")
         _, words, first = self._words(operands)
         local = ids[..., 0].long() - first
         inside = (local >= 0) & (local < len(words))
         rows = words[local.clamp(0, len(words) - 1)] * inside[..., None]
-        return {"PE": self._cut("PE", rows, places)}
+        return {f"{m}PE": self._cut("PE", rows, places)}
 
     def _compute_G_embedding(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        if "dZ" in operands:  # as the head
+        if "dZ" in operands or "dMZ" in operands:  # as the head
             return self._compute_G_head(operands)
-        ids, _ = self._sequence(operands, "I")
-        of_rows, _ = self._sequence(operands, "dH")
+        m = self._letter(operands, "I")
+        ids, _ = self._sequence(operands, f"{m}I")
+        of_rows, _ = self._sequence(operands, "dME" if m else "dH")
         # No table is read: which words are this rank's is what the gradient says.
         numbers: Numbers = {}
         size = self.model.vocabulary // self.shares.voc
@@ -255,45 +264,84 @@ class Kernels:
     def _compute_XF(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
         return self._norm(operands, "XF", "H", "final_norm")
 
+    def _compute_MXF(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        return self._norm(operands, "MXF", "H", "mtp_norm")
+
     def _compute_Z(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        x, places = self._sequence(operands, "XF")
+        m = self._letter(operands, "XF")
+        x, places = self._sequence(operands, f"{m}XF")
         _, words, first = self._words(operands)
-        return {"Z": self._cut("Z", x @ words.T, places, voc=first // len(words))}
+        return {f"{m}Z": self._cut("Z", x @ words.T, places, voc=first // len(words))}
 
     def _labels(self, operands: dict[str, Cells],
                 first: int, words: int) -> tuple[torch.Tensor, torch.Tensor]:
-        labels, _ = self._sequence(operands, "L")
+        labels, _ = self._sequence(operands, f"{self._letter(operands, 'L')}L")
         local = labels[..., 0].long() - first
         return local.clamp(0, words - 1), (local >= 0) & (local < words)
 
     def _compute_ST(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        z, places = self._sequence(operands, "Z")
-        first = self._of(operands, "Z").one("voc") * z.shape[-1]
+        m = self._letter(operands, "Z")
+        z, places = self._sequence(operands, f"{m}Z")
+        first = self._of(operands, f"{m}Z").one("voc") * z.shape[-1]
         local, inside = self._labels(operands, first, z.shape[-1])
         chosen = z.gather(-1, local[..., None])[..., 0] * inside
-        return {"ST": self._cut("ST", torch.stack([z.exp().sum(-1), chosen], -1), places)}
+        return {f"{m}ST": self._cut("ST", torch.stack([z.exp().sum(-1), chosen], -1), places)}
 
     def _compute_dZ(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        z, places = self._sequence(operands, "Z")
-        sums, _ = self._sequence(operands, "ST")
-        voc = self._of(operands, "Z").one("voc")
+        m = self._letter(operands, "Z")
+        z, places = self._sequence(operands, f"{m}Z")
+        sums, _ = self._sequence(operands, f"{m}ST")
+        voc = self._of(operands, f"{m}Z").one("voc")
         local, inside = self._labels(operands, voc * z.shape[-1], z.shape[-1])
-        of_token = 1 / (self.sequences * self.model.sequence)
+        weight = self.model.module_weight / self.model.modules if m else 1
+        of_token = weight / (self.sequences * self.model.sequence)
         for at, token in zip(places, sums.chunk(len(places), 1), strict=True):
             loss = (token[..., 0].log() - token[..., 1]).sum() * of_token
-            self.losses[self.key("ST", **at)] = loss
+            key = self.key("ST", **at)  # with the losses of all modules
+            self.losses[key] = self.losses.get(key, torch.zeros_like(loss)) + loss
         share = z.exp() / sums[..., :1]
         share.scatter_add_(-1, local[..., None], -inside[..., None].to(z.dtype))
-        return {"dZ": self._cut("dZ", share * of_token, places, voc=voc)}
+        return {f"d{m}Z": self._cut("dZ", share * of_token, places, voc=voc)}
 
     def _compute_dXF(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        of_z, places = self._sequence(operands, "dZ")
-        x, _ = self._sequence(operands, "XF")
+        m = self._letter(operands, "Z")
+        of_z, places = self._sequence(operands, f"d{m}Z")
+        x, _ = self._sequence(operands, f"{m}XF")
         group, words, first = self._words(operands)
         of_x, of_words = gradients(lambda x, w: x @ w.T, [x, words], of_z)
         at = {"voc": first // len(words)}
-        return {"dXF": self._cut("dXF", of_x, places),
+        return {f"d{m}XF": self._cut("dXF", of_x, places),
                 f"G_{group}": self._sharded(f"G_{group}", at, {"words": of_words})}
+
+    _compute_MPE, _compute_MZ, _compute_MST = _compute_PE, _compute_Z, _compute_ST
+    _compute_dMZ, _compute_dMXF = _compute_dZ, _compute_dXF
+
+    # ---------------------------------------------------------------- modules for further tokens
+
+    def _compute_ME(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        x, places = self._sequence(operands, "MPE")
+        return {"ME": self._cut("ME", x, places)}
+
+    @staticmethod
+    def _join(x: torch.Tensor, embedded: torch.Tensor, hidden_norm: torch.Tensor,
+              embedding_norm: torch.Tensor, projection: torch.Tensor) -> torch.Tensor:
+        return torch.cat([normed(x, hidden_norm), normed(embedded, embedding_norm)],
+                         -1) @ projection.T
+
+    def _joined(self, operands: dict[str, Cells]
+                ) -> tuple[list[torch.Tensor], list[dict[str, int]], Tensors]:
+        x, places = self._sequence(operands, "H")
+        embedded, _ = self._sequence(operands, "ME")
+        weights = self._weights(operands, "mtp")
+        return [x, embedded, *weights.values()], places, weights
+
+    def _compute_dJ(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
+        terms, places, weights = self._joined(operands)
+        of_h, _ = self._sequence(operands, "dH")
+        of_x, of_embedded, *of_weights = gradients(self._join, terms, of_h)
+        parts = dict(zip(weights, of_weights, strict=True))
+        return {"dJ": self._cut("dJ", of_x, places), "dME": self._cut("dME", of_embedded, places),
+                "G_mtp": self._sharded("G_mtp", {}, parts)}
 
     # ---------------------------------------------------------------- norms and residuals
 
@@ -340,6 +388,9 @@ class Kernels:
         if "PE" in operands:
             x, places = self._sequence(operands, "PE")
             return {"H": self._cut("H", x, places)}
+        if "ME" in operands:
+            terms, places, _ = self._joined(operands)
+            return {"H": self._cut("H", self._join(*terms), places)}
         x, places = self._sequence(operands, "A")
         if "PS" in operands:
             x = x + self._sequence(operands, "PS")[0]
@@ -351,10 +402,14 @@ class Kernels:
         return {"H": self._cut("H", x, places)}
 
     def _compute_dH(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        if "dXF" in operands:
-            of_x, _ = self._sequence(operands, "dXF")
-            found, places, of_weight = self._norm_backward(operands, "H", of_x, "final_norm")
-            return {"dH": self._cut("dH", found, places), "G_final_norm": of_weight}
+        m = self._letter(operands, "XF")
+        if f"d{m}XF" in operands:
+            of_x, _ = self._sequence(operands, f"d{m}XF")
+            group = "mtp_norm" if m else "final_norm"
+            found, places, of_weight = self._norm_backward(operands, "H", of_x, group)
+            if "dJ" in operands:
+                found = found + self._sequence(operands, "dJ")[0]
+            return {"dH": self._cut("dH", found, places), f"G_{group}": of_weight}
         of_x, _ = self._sequence(operands, "dXA")
         found, places, of_weight = self._norm_backward(operands, "H", of_x, "attention_norms")
         found = found + self._sequence(operands, "dA")[0]
@@ -664,11 +719,12 @@ class Kernels:
         return self._compute_dD(operands)
 
     def _compute_G_head(self, operands: dict[str, Cells]) -> dict[str, Numbers]:
-        of_z, _ = self._sequence(operands, "dZ")
-        x, _ = self._sequence(operands, "XF")
+        m = self._letter(operands, "Z")
+        of_z, _ = self._sequence(operands, f"d{m}Z")
+        x, _ = self._sequence(operands, f"{m}XF")
         of_words = torch.einsum("bto,bti->oi", of_z, x)
         group = "embedding" if self.model.tied else "head"
-        at = {"voc": self._of(operands, "dZ").one("voc")}
+        at = {"voc": self._of(operands, f"d{m}Z").one("voc")}
         return {f"G_{group}": self._sharded(f"G_{group}", at, {"words": of_words})}
 
     # ---------------------------------------------------------------- experts

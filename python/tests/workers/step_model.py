@@ -37,15 +37,23 @@ class Model:
     kv_rank: int = 0
     rope: int = 0
     tied: bool = False
+    modules: int = 0  # for further tokens (MTP), each with a layer like the last one
+    module_weight: float = 0.1  # of the mean of their losses
     sequence: int = 16
 
     def has_experts(self, layer: int) -> bool:
-        return self.experts > 0 and layer not in self.dense
+        return self.experts > 0 and min(layer, self.layers - 1) not in self.dense
+
+    def all_layers(self) -> list[int]:
+        """With those of modules, each of which has two numbers: what it joins is the first one."""
+        return [*range(self.layers), *(self.layers + 1 + 2 * k for k in range(self.modules))]
 
     def layers_with(self, group: str) -> list[int]:
-        """The layers that have these weights."""
+        """The layers, or modules, that have these weights."""
+        if group in ("mtp", "mtp_norm"):
+            return list(range(self.modules))
         routed = {"mlp": False, "router": True, "experts": True, "shared": True}
-        return [layer for layer in range(self.layers)
+        return [layer for layer in self.all_layers()
                 if self.has_experts(layer) == routed.get(group, self.has_experts(layer))]
 
     def config(self) -> dict[str, object]:
@@ -66,6 +74,7 @@ class Model:
             "max_position_embeddings": self.sequence,
             "tie_word_embeddings": self.tied,
             "torch_dtype": "bfloat16",
+            "num_nextn_predict_layers": self.modules,
         }
         if self.experts:
             keys |= {"num_local_experts": self.experts, "num_experts_per_tok": self.top_k}
@@ -98,7 +107,7 @@ def parameters(model: Model) -> Tensors:
     if not model.tied:
         found["head"] = matrix(model.vocabulary, model.hidden)
     wide = model.head_dim + model.rope
-    for layer in range(model.layers):
+    for layer in model.all_layers():
         experts = (model.experts,) if model.has_experts(layer) else ()
         weights = {
             "attention_norm": gain(model.hidden),
@@ -134,13 +143,19 @@ def parameters(model: Model) -> Tensors:
         if experts:
             weights["router"] = 3 * matrix(model.experts, model.hidden)
         found |= {f"{layer}.{name}": weight for name, weight in weights.items()}
+    for module in range(model.modules):
+        found |= {f"mtp{module}.hidden_norm": gain(model.hidden),
+                  f"mtp{module}.embedding_norm": gain(model.hidden),
+                  f"mtp{module}.projection": matrix(model.hidden, 2 * model.hidden),
+                  f"mtp{module}.norm": gain(model.hidden)}
     return found
 
 
 def batch(model: Model, samples: int, sequences: int) -> torch.Tensor:
-    """Tokens [sample, sequence, position]: each but the last has the next one as its label."""
+    """Tokens [sample, sequence, position]: each has the next one as its label, and further ones
+    as those of modules."""
     numbers = torch.Generator().manual_seed(2)
-    return torch.randint(model.vocabulary, (samples, sequences, model.sequence + 1),
+    return torch.randint(model.vocabulary, (samples, sequences, model.sequence + 1 + model.modules),
                          generator=numbers)
 
 
@@ -214,15 +229,31 @@ def reference(model: Model, samples: int, sequences: int) -> tuple[float, Tensor
     """The mean loss of a token, and its gradient by every weight."""
     weights = {name: w.clone().requires_grad_() for name, w in parameters(model).items()}
     tokens = batch(model, samples, sequences).flatten(0, 1)
-    x = F.embedding(tokens[:, :-1], weights["embedding"])
-    for layer in range(model.layers):
-        def of_layer(name: str, layer: int = layer) -> torch.Tensor:
-            return weights[f"{layer}.{name}"]
+
+    def embedded(shift: int) -> torch.Tensor:
+        return F.embedding(tokens[:, shift:shift + model.sequence], weights["embedding"])
+
+    def layer(x: torch.Tensor, number: int) -> torch.Tensor:
+        def of_layer(name: str) -> torch.Tensor:
+            return weights[f"{number}.{name}"]
 
         x = x + _attention(model, of_layer, _normed(x, of_layer("attention_norm")))
-        x = x + _mlp(model, of_layer, _normed(x, of_layer("mlp_norm")))
-    logits = F.linear(_normed(x, weights["norm"]), weights["embedding" if model.tied else "head"])
-    loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        return x + _mlp(model, of_layer, _normed(x, of_layer("mlp_norm")))
+
+    def loss_of(x: torch.Tensor, norm: str, shift: int) -> torch.Tensor:
+        logits = F.linear(_normed(x, weights[norm]), weights["embedding" if model.tied else "head"])
+        labels = tokens[:, shift:shift + model.sequence]
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    x = embedded(0)
+    for number in range(model.layers):
+        x = layer(x, number)
+    loss = loss_of(x, "norm", 1)
+    for k in range(model.modules):
+        joined = torch.cat([_normed(x, weights[f"mtp{k}.hidden_norm"]),
+                            _normed(embedded(1 + k), weights[f"mtp{k}.embedding_norm"])], -1)
+        x = layer(F.linear(joined, weights[f"mtp{k}.projection"]), model.layers + 1 + 2 * k)
+        loss = loss + model.module_weight / model.modules * loss_of(x, f"mtp{k}.norm", 2 + k)
     loss.backward()
     return loss.item(), {name: w.grad for name, w in weights.items() if w.grad is not None}
 
@@ -277,6 +308,11 @@ def pieces(model: Model, group: str, layer: int, at: dict[str, int], shares: Sha
         return {name: whole[f"{layer}.{name}"] for name in ("q_norm", "k_norm")}
     if group in ("attention_norms", "mlp_norms"):
         return {"norm": whole[f"{layer}.{group.removesuffix('s')}"]}
+    if group == "mtp":
+        return {name: whole[f"mtp{layer}.{name}"]
+                for name in ("hidden_norm", "embedding_norm", "projection")}
+    if group == "mtp_norm":
+        return {"norm": whole[f"mtp{layer}.norm"]}
     if group == "final_norm":
         return {"norm": whole["norm"]}
     if group in ("embedding", "head"):

@@ -351,13 +351,14 @@ class Rank:
     def _set_given(self) -> None:
         for fact in self.plan["given"]:
             value = fact["value"]
-            if value["tensor"] in ("I", "L"):
+            if value["tensor"] in ("I", "L", "MI", "ML"):
                 self._put(fact["region"], self._given_tokens(value))
             else:
                 self._put(fact["region"], self._right(value))
 
     def _given_tokens(self, value: Json) -> torch.Tensor:
-        length, shift = self.kernels.tokens, int(value["tensor"] == "L")
+        length = self.kernels.tokens
+        shift = {"I": 0, "L": 1, "MI": 1, "ML": 2}[value["tensor"]] + max(value["instance"], 0)
         found = []
         for key in self._keys(value):
             at = dict(zip(self.parts[value["tensor"]], key, strict=True))

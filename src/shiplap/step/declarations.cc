@@ -72,7 +72,7 @@ void StepWriter::tensors() {
   const std::string place = fmt::format("sample {} tok {}{}", samples_, axes_.toks, te);
   const std::string ff = fmt::format(" ff {}", shares());
   const std::string sum_ff = " sum" + ff;
-  const std::int64_t n = layers_;
+  const std::int64_t n = layers_ + 2 * modules_;
   line("tensor I Tokens {}", place);
   line("tensor L Labels {}", place);
   for (const auto& [name, kind, count, rest] :
@@ -123,6 +123,23 @@ void StepWriter::tensors() {
   line("tensor dZ LogitsGrad {}{}", place, voc);
   line("tensor dXF NormedGrad {} sum{}", place, voc);
 
+  if (modules_ > 0) {
+    for (const auto& [name, rest] : std::initializer_list<std::pair<const char*, std::string>>{
+             {"MI", "Tokens " + place},
+             {"ML", "Labels " + place},
+             {"MPE", "Partial " + place + " sum" + voc},
+             {"ME", "Hidden " + place},
+             {"MXF", "Normed " + place},
+             {"MZ", "Logits " + place + voc},
+             {"MST", "LossSum " + place + " sum" + voc},
+             {"dMZ", "LogitsGrad " + place + voc},
+             {"dMXF", "NormedGrad " + place + " sum" + voc},
+             {"dME", "HiddenGrad " + place},
+             {"dJ", "HiddenGrad " + place}}) {
+      line("tensor {}[{}] {}", name, modules_, rest);
+    }
+  }
+
   std::map<std::string, const WeightGroup*> groups;
   for (const Kind& kind : kinds_) {
     for (const WeightGroup& group : kind.groups) groups[group.name] = &group;
@@ -134,18 +151,20 @@ void StepWriter::tensors() {
 void StepWriter::buffers() {
   const DType type = model_.type;
   const std::int64_t slots = chunks_ * microbatches_;
-  for (const WeightGroup* group : edges_here_) weight_buffers(*group, 1);
+  for (const WeightGroup* group : edges_here_) {
+    weight_buffers(*group, group->of_modules ? modules_ : 1);
+  }
   for (const std::size_t k : here_) {
     for (const WeightGroup& group : kinds_[k].groups) weight_buffers(group, most_[k]);
   }
   const bool keeps = layout_.recompute != Recompute::full;
-  const std::int64_t kept_layers = keeps ? slots * most_layers_ : 1;
+  const std::int64_t kept_layers = keeps ? slots * layer_slots() : 1;
   const auto token_buffer = [&](std::string_view name) {
     buffer(name, microbatches_ * rows_of_sequence(), 8 * tokens_of_block(), DType::i64);
   };
   if (is_first_) token_buffer("ids");
   if (has_head_) token_buffer("labels");
-  buffer("h", slots * (most_layers_ + 1), row(), type);
+  buffer("h", slots * hidden_rows(), row(), type);
   buffer("x", kept_layers * 3, row(), type);
   const std::int64_t heads = splits_heads() ? layout_.context : 1;
   buffer("ao", kept_layers * heads, divided(kept_by_out(), heads), type);
@@ -162,7 +181,7 @@ void StepWriter::buffers() {
     kept_buffer("ks", parts.shared);
   }
   if (splits_) {
-    buffer("dh", slots * (most_layers_ + 1), row(), type);
+    buffer("dh", slots * hidden_rows(), row(), type);
     buffer("da", kept_layers, row(), type);
   } else {
     buffer("d", gradients_ * chunks_, row(), type);
@@ -179,9 +198,21 @@ void StepWriter::buffers() {
     buffer("xf", microbatches_, row(), type);
     buffer("z", microbatches_, tokens_of_sequence() * words * element(), type);
     buffer("st", 1, 4 * tokens_of_sequence(), DType::f32);
+    if (modules_ > 0) module_buffers(tokens_of_sequence() * words * element());
   }
   line("streams net{}{}", shards_weights() ? ", weights" : "",
        is_ring() ? ", keys, gradients" : "");
+}
+
+void StepWriter::module_buffers(std::int64_t logits) {
+  const std::int64_t rows = microbatches_ * modules_;
+  for (const char* name : {"mids", "mlabels"}) {
+    buffer(name, rows * rows_of_sequence(), 8 * tokens_of_block(), DType::i64);
+  }
+  buffer("me", rows, row(), model_.type);
+  buffer("mxf", rows, row(), model_.type);
+  buffer("mz", rows, logits, model_.type);
+  for (const char* name : {"de", "dj"}) buffer(name, 1, row(), model_.type);
 }
 
 std::int64_t StepWriter::divided(std::int64_t bytes, std::int64_t parts) {
@@ -219,7 +250,7 @@ std::int64_t StepWriter::query_bytes() const {
 }
 
 std::int64_t StepWriter::layer_rows() const {
-  return splits_ ? chunks_ * microbatches_ * most_layers_ : 1;
+  return splits_ ? chunks_ * microbatches_ * layer_slots() : 1;
 }
 
 void StepWriter::attention_buffers() {

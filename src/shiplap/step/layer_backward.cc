@@ -58,54 +58,13 @@ void StepWriter::dispatch_backward(const Kind& kind, std::size_t number) {
   from_experts("xd", "rd", "sd");
 }
 
-void StepWriter::head_backward() {
-  const std::vector<Part>& parts = model_.head.parts;
-  const WeightGroup& final_norm = edge("final_norm");
-  std::vector<const WeightGroup*> groups{&final_norm};
-  if (!splits_) groups.insert(groups.begin(), &head_weight());
-  if (splits_) allocate_dh();
-  zero_gradients(groups);
-  const std::string full = gathered("xf[m +1]", "full");
-  line("compute {}", works({parts[1]}, backward()));
-  line("  reads z[m +1] = {} {}", at_sequence("dZ", ""), run("voc", axes_.tp, 1));
-  line("  reads {} = {}", full, at_sequence("XF", ""));
-  read_weight(head_weight());
-  line("  writes part = {} sum {}", at_sequence("dXF", ""), run("voc", axes_.tp, 1));
-  if (!splits_) add_gradient(head_weight(), of_sequence(), "1 +1");
-  const std::string sum = reduced();
-  line("compute {}", works({parts.front()}, Direction::backward, "norm", after_gradient_sent()));
-  line("  reads {} = {}", sum, at_block("dXF", ""));
-  line("  reads {} = {}", h_row(layers_in_chunk()), at_block("H", fmt::format("[{}]", layers_)));
-  read_weight(final_norm);
-  line("  writes {} = {}", dh_row(layers_in_chunk()), at_block("dH", fmt::format("[{}]", layers_)));
-  add_gradient(final_norm, of_block());
-  if (!splits_) free_head();
-  reduce_now(groups, "1");
-}
-
-void StepWriter::free_head() {
-  line("free xf[m +1]");
-  line("free z[m +1]");
-}
-
-void StepWriter::head_weight_backward() {
-  zero_gradients({&head_weight()});
-  const std::string full = gathered("xf[m +1]", "full");
-  line("compute {}", works({model_.head.parts[1]}, Direction::backward_weight));
-  line("  reads z[m +1] = {} {}", at_sequence("dZ", ""), run("voc", axes_.tp, 1));
-  line("  reads {} = {}", full, at_sequence("XF", ""));
-  add_gradient(head_weight(), of_sequence(), "1 +1");
-  free_head();
-  reduce_now({&head_weight()}, "1");
-}
-
 std::string StepWriter::after_gradient_sent() const {
   if (splits_ || !sends_backward()) return "";
   return fmt::format(" after b[{},m-{}]", chunk(), gradients_);
 }
 
 void StepWriter::allocate_dh() {
-  line("allocate dh[{} +{}+1]", times("slot", most_layers_ + 1), layers_in_chunk());
+  line("allocate dh[{} +{}+1]", times("slot", hidden_rows()), layers_in_chunk());
 }
 
 void StepWriter::allocate_gradients(std::string_view word, const Kind& kind) {
@@ -120,52 +79,62 @@ void StepWriter::backward_pass() {
     line("compute other after rb[slot] work 0 seconds label has its gradient");
   };
   if (has_head_) {
-    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_backward(); });
+    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] {
+      if (splits_) allocate_dh();
+      modules_backward();
+      head_backward(main_head(), modules_ > 0 ? "0" : "");
+    });
     if (chunks_ > 1) block(fmt::format("when c<{}", chunks_ - 1), received);
   } else {
     received();
   }
   each_layer_backward([&] {
     gather_weights(backward());
-    each_kind([&](const Kind& kind, std::size_t number) {
-      if (recomputes()) {
-        is_recomputing_ = true;
-        attention_forward(kind, number);
-        mlp_forward(kind, number, false);
-        is_recomputing_ = false;
-      }
-      if (splits_) allocate_gradients("allocate", kind);
-      zero_gradients(groups_of(kind, false));
-      mlp_backward(kind, number);
-      attention_backward(kind, number);
-      reduce_now(groups_of(kind, false), "", layer_done());
-    });
+    each_kind([&](const Kind& kind, std::size_t number) { layer_backward(kind, number); });
     if (!recomputes() && !splits_) allocate_kept("free");
   });
   wait_for_reductions(false);
   if (is_first_) block_if(chunks_ > 1, "when c=0", [&] { embedding_backward(); });
   send_gradient();
-  line("free h[{} +{}+1]{}", times("slot", most_layers_ + 1), layers_in_chunk(),
+  line("free h[{} +{}+1]{}", times("slot", hidden_rows()), layers_in_chunk(),
        sends_forward() ? " after f[slot]" : "");
+}
+
+void StepWriter::layer_backward(const Kind& kind, std::size_t number) {
+  if (recomputes()) {
+    is_recomputing_ = true;
+    attention_forward(kind, number);
+    mlp_forward(kind, number, false);
+    is_recomputing_ = false;
+  }
+  if (splits_) allocate_gradients("allocate", kind);
+  zero_gradients(groups_of(kind, false));
+  mlp_backward(kind, number);
+  attention_backward(kind, number);
+  reduce_now(groups_of(kind, false), "", layer_done());
+}
+
+void StepWriter::layer_weight_backward(const Kind& kind, std::size_t number) {
+  zero_gradients(groups_of(kind, true));
+  mlp_weight_backward(kind, number);
+  attention_weight_backward(kind);
+  reduce_now(groups_of(kind, true));
+  allocate_gradients("free", kind);
 }
 
 void StepWriter::backward_weight_pass() {
   if (has_head_) {
-    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_weight_backward(); });
+    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1),
+             [&] { head_weight_backward(main_head()); });
   }
+  modules_weight_backward();
   each_layer_backward([&] {
     gather_weights(Direction::backward_weight);
-    each_kind([&](const Kind& kind, std::size_t number) {
-      zero_gradients(groups_of(kind, true));
-      mlp_weight_backward(kind, number);
-      attention_weight_backward(kind);
-      reduce_now(groups_of(kind, true));
-      allocate_gradients("free", kind);
-    });
+    each_kind([&](const Kind& kind, std::size_t number) { layer_weight_backward(kind, number); });
     allocate_kept("free");
   });
   wait_for_reductions(true);
-  line("free dh[{} +{}+1]{}", times("slot", most_layers_ + 1), layers_in_chunk(),
+  line("free dh[{} +{}+1]{}", times("slot", hidden_rows()), layers_in_chunk(),
        sends_backward() ? fmt::format(" after b[{},m]", chunk()) : "");
 }
 

@@ -76,7 +76,7 @@ std::string StepWriter::of_experts() const {
 }
 
 std::string StepWriter::h_row(const std::string& of) const {
-  return fmt::format("h[{} +1]", plus(times("slot", most_layers_ + 1), of));
+  return fmt::format("h[{} +1]", plus(times("slot", hidden_rows()), of));
 }
 
 std::string StepWriter::x_row(int index) const {
@@ -94,7 +94,7 @@ std::string StepWriter::attention_row(const std::string& buffer) const {
 }
 
 std::string StepWriter::dh_row(const std::string& of) const {
-  if (splits_) return fmt::format("dh[{} +1]", plus(times("slot", most_layers_ + 1), of));
+  if (splits_) return fmt::format("dh[{} +1]", plus(times("slot", hidden_rows()), of));
   const std::string row = fmt::format("m mod {}", gradients_);
   return fmt::format("d[{} +1]", plus(times(chunk(), gradients_), row));
 }
@@ -141,40 +141,48 @@ void StepWriter::forward_pass() {
     });
   });
   if (has_head_) {
-    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] { head_forward(); });
+    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1),
+             [&] { head_forward(main_head()); });
   }
+  modules_forward();
   send_activations();
 }
 
 void StepWriter::allocate_h() {
-  line("allocate h[{} +{}+1]", times("slot", most_layers_ + 1), layers_in_chunk());
+  line("allocate h[{} +{}+1]", times("slot", hidden_rows()), layers_in_chunk());
 }
 
 void StepWriter::let_kept() {
-  if (!recomputes()) line("let kept = {}", plus(times("slot", most_layers_), "k"));
+  if (!recomputes()) line("let kept = {}", plus(times("slot", layer_slots()), "k"));
 }
 
 void StepWriter::allocate_kept(std::string_view word) {
   line("{} x[kept*3 +3]", word);
   line("{} {}", word, attention_row("ao"));
-  each_kind([&](const Kind& kind, std::size_t number) {
-    line("{} {}", word, attention_row(fmt::format("ka{}", number)));
-    if (!kind.parts.mlp.empty()) line("{} km{}[kept +1]", word, number);
-    if (!kind.parts.experts.empty()) line("{} kx{}[kept +1]", word, number);
-    if (!kind.parts.shared.empty()) line("{} ks{}[kept +1]", word, number);
-  });
+  each_kind([&](const Kind& kind, std::size_t number) { allocate_kept_of(word, kind, number); });
+}
+
+void StepWriter::allocate_kept_of(std::string_view word, const Kind& kind, std::size_t number) {
+  line("{} {}", word, attention_row(fmt::format("ka{}", number)));
+  if (!kind.parts.mlp.empty()) line("{} km{}[kept +1]", word, number);
+  if (!kind.parts.experts.empty()) line("{} kx{}[kept +1]", word, number);
+  if (!kind.parts.shared.empty()) line("{} ks{}[kept +1]", word, number);
 }
 
 void StepWriter::embed() {
-  const WeightGroup& group = edge("embedding");
+  look_up(fmt::format("{} = I {}", token_rows("ids"), of_sequence()), "PE",
+          fmt::format("{} = {}", h_row("0"), at_block("H", "[0]")));
+}
+
+void StepWriter::look_up(const std::string& ids, const std::string& sum, const std::string& to) {
   line("compute {}", works(model_.embedding.parts, Direction::forward));
-  line("  reads {} = I {}", token_rows("ids"), of_sequence());
-  read_weight(group);
-  line("  writes part = {} sum {}", at_sequence("PE", ""), run("voc", axes_.tp, 1));
-  const std::string sum = reduced();
+  line("  reads {}", ids);
+  read_weight(edge("embedding"));
+  line("  writes part = {} sum {}", at_sequence(sum, ""), run("voc", axes_.tp, 1));
+  const std::string here = reduced();
   line("compute cast");
-  line("  reads {} = {}", sum, at_block("PE", ""));
-  line("  writes {} = {}", h_row("0"), at_block("H", "[0]"));
+  line("  reads {} = {}", here, at_block(sum, ""));
+  line("  writes {}", to);
 }
 
 std::string StepWriter::token_rows(std::string_view buffer) const {
@@ -382,34 +390,6 @@ void StepWriter::dispatch_forward(const Kind& kind, std::size_t number) {
   read_weight(kind, "experts");
   line("  writes {} = {} sum{}", written_by_experts("xy", "ry", "sy"), of_all_te("Y"), et());
   from_experts("xy", "ry", "sy");
-}
-
-void StepWriter::head_forward() {
-  const std::vector<Part>& parts = model_.head.parts;
-  const std::vector<Part> norms{parts.front()};
-  const std::string xf = "xf[m +1]";
-  const std::string z = "z[m +1]";
-  line("allocate {}", xf);
-  line("allocate {}", z);
-  line("compute {}", works(norms, Direction::forward));
-  line("  reads {} = {}", h_row(layers_in_chunk()), at_block("H", fmt::format("[{}]", layers_)));
-  read_weight(edge("final_norm"));
-  line("  writes {} = {}", xf, at_block("XF", ""));
-  const std::string full = gathered(xf, "full");
-  line("compute {}", works({parts[1]}, Direction::forward));
-  line("  reads {} = {}", full, at_sequence("XF", ""));
-  read_weight(head_weight());
-  line("  writes {} = {} {}", z, at_sequence("Z", ""), run("voc", axes_.tp, 1));
-  line("compute {}", works({parts.back()}, Direction::forward));
-  line("  reads {} = {} {}", z, at_sequence("Z", ""), run("voc", axes_.tp, 1));
-  line("  reads {} = L {}", token_rows("labels"), of_sequence());
-  line("  writes st = {} sum {}", at_sequence("ST", ""), run("voc", axes_.tp, 1));
-  if (layout_.tensor > 1) line("all_reduce st over tp");
-  line("compute {}", works({parts.back()}, Direction::backward));
-  line("  reads {} = {} {}", z, at_sequence("Z", ""), run("voc", axes_.tp, 1));
-  line("  reads st = {}", at_sequence("ST", ""));
-  line("  reads {} = L {}", token_rows("labels"), of_sequence());
-  line("  writes {} = {} {}", z, at_sequence("dZ", ""), run("voc", axes_.tp, 1));
 }
 
 }  // namespace shiplap::step

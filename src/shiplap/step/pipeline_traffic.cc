@@ -180,7 +180,7 @@ void StepWriter::send_gradient() {
 void StepWriter::hand_over(std::string_view buffer, const std::string& row, std::int64_t to_chunk) {
   const std::int64_t layers = stage_at(pipeline_ - 1, to_chunk).layers;
   const std::string rows =
-      times(plus(std::to_string(to_chunk * microbatches_), "m"), most_layers_ + 1);
+      times(plus(std::to_string(to_chunk * microbatches_), "m"), hidden_rows());
   const std::string at = plus(rows, std::to_string(to_chunk == 1 ? 0 : layers));
   line("allocate {}[{} +{}]", buffer, rows, layers + 1);
   line("copy {} to {}[{} +1]", row, buffer, at);

@@ -76,6 +76,7 @@ StepWriter::StepWriter(const Model& model, const Layout& layout)
       is_v_(layout.pipeline > 1 && layout.schedule == PipelineSchedule::dual_pipe_v) {
   require_known();
   std::int64_t first = 0;
+  modules_ = stages_.back().mtp;
   for (const Stage& stage : stages_) {
     firsts_.push_back(first);
     first += stage.layers;
@@ -119,8 +120,9 @@ void StepWriter::require_known() const {
                   "recompute attention only, or use 1F1B");
   }
   for (const Stage& stage : stages_) {
-    if (stage.mtp > 0) {
-      throw_unknown("modules for further predicted tokens are not planned yet", "leave out MTP");
+    if (stage.mtp > 0 && &stage != &stages_.back()) {
+      throw_unknown("modules for further predicted tokens are only planned on the last stage",
+                    "write them, and the head, on the last stage");
     }
   }
   if (layout_.expert * layout_.expert_tensor > 1 && layout_.tensor > 1 &&
@@ -161,7 +163,13 @@ std::int64_t StepWriter::shares() const {
 }
 
 std::string StepWriter::instance(const WeightGroup& group) const {
+  if (group.of_modules) return "[module]";
   return group.is_alone ? "" : "[l]";
+}
+
+std::string StepWriter::operation_index(const WeightGroup& group) {
+  if (group.of_modules) return "[module]";
+  return group.is_alone ? "" : "[q]";
 }
 
 std::string StepWriter::shard_name(const WeightGroup& group) {
@@ -215,13 +223,17 @@ void StepWriter::program(std::int64_t from, std::int64_t to) {
     const std::vector<std::int64_t> counts = layers_by_kind(rank);
     for (std::size_t k = 0; k < counts.size(); ++k) most_[k] = std::max(most_[k], counts[k]);
   }
+  if (modules_here() > 0) {
+    module_first_ = most_[module_kind()];
+    most_[module_kind()] += modules_;
+  }
   for (std::size_t k = 0; k < most_.size(); ++k) {
     if (most_[k] > 0) here_.push_back(k);
   }
   edges_here_.clear();
   for (const WeightGroup& group : edges_) {
     const bool of_embedding = group.name == "embedding";
-    if ((of_embedding && is_first_) || (has_head_ && (!of_embedding || tied_))) {
+    if ((of_embedding && is_first_) || (has_head_ && (!of_embedding || group.is_at_ends))) {
       edges_here_.push_back(&group);
     }
   }
@@ -300,6 +312,11 @@ void StepWriter::start() {
     block(fmt::format("repeat m {}", microbatches_), [&] {
       if (is_first_) line("given {} = I {}", token_rows("ids"), of_sequence());
       if (has_head_) line("given {} = L {}", token_rows("labels"), of_sequence());
+      if (modules_here() == 0) return;
+      block(fmt::format("repeat module {}", modules_), [&] {
+        line("given {} = MI[module] {}", module_tokens("mids"), of_sequence());
+        line("given {} = ML[module] {}", module_tokens("mlabels"), of_sequence());
+      });
     });
   }
 }

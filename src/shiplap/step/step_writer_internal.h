@@ -133,6 +133,8 @@ class StepWriter {
   // ---- the text of a group: values, and the rows that a computation reads and adds to
 
   [[nodiscard]] std::string instance(const WeightGroup& group) const;
+  // Of the names of its operations.
+  [[nodiscard]] static std::string operation_index(const WeightGroup& group);
   // Its whole weight on this rank, without the dimension of shards.
   [[nodiscard]] std::string whole(const WeightGroup& group, std::string_view letter) const;
   [[nodiscard]] std::string shard(const WeightGroup& group, std::string_view letter) const;
@@ -185,6 +187,7 @@ class StepWriter {
   void buffer(std::string_view name, std::int64_t rows, std::int64_t bytes, DType type);
 
   void buffers();
+  void module_buffers(std::int64_t logits);
 
   [[nodiscard]] static std::int64_t divided(std::int64_t bytes, std::int64_t parts);
   [[nodiscard]] std::int64_t kept_by_out() const;
@@ -230,8 +233,17 @@ class StepWriter {
         });
       });
     };
-    for (const WeightGroup* group : edges_here_) body(*group);
+    each_edge(body);
     block_if(chunks_ > 1, fmt::format("repeat c {}", chunks_), chunk);
+    each_module(false, [&] {
+      for (const WeightGroup& group : kinds_[module_kind()].groups) body(group);
+    });
+  }
+  template <class Body>
+  void each_edge(const Body& body) {
+    for (const WeightGroup* group : edges_here_) {
+      block_if(group->of_modules, fmt::format("repeat module {}", modules_), [&] { body(*group); });
+    }
   }
 
   void start();
@@ -318,8 +330,11 @@ class StepWriter {
   void allocate_h();
   void let_kept();
   void allocate_kept(std::string_view word);
+  void allocate_kept_of(std::string_view word, const Kind& kind, std::size_t number);
 
   void embed();
+  // The rows of a table of words: `part` of tensor `sum`, then `to` of the first dimension.
+  void look_up(const std::string& ids, const std::string& sum, const std::string& to);
   // The rows of a buffer of tokens that have the microbatch.
   [[nodiscard]] std::string token_rows(std::string_view buffer) const;
 
@@ -394,14 +409,77 @@ class StepWriter {
 
   // Between the stages that have it.
   [[nodiscard]] bool sums_stages(const WeightGroup& group) const {
-    return group.is_tied && pipeline_ > 1 && !is_v_;
+    return group.is_at_ends && pipeline_ > 1 && !is_v_;
   }
 
-  // ---- the head
+  // ---- the head, and those of modules for further tokens
 
-  void head_forward();
+  struct Head {
+    std::string letter;  // before the names of its tensors and buffers
+    std::string index;   // of its tensors
+    std::string row;     // of its buffers
+    std::string layer;   // of the model, whose input it reads
+    std::string hidden;  // the row of this
+    std::string norm;    // its weights
+    std::string use;     // of the words
+    std::string label;
+  };
+  [[nodiscard]] Head main_head() const;
+  [[nodiscard]] Head module_head() const;
+  [[nodiscard]] std::string head_row(const Head& head, std::string_view buffer) const;
+  [[nodiscard]] std::string labels_row(const Head& head) const;
+  [[nodiscard]] std::string logits(const Head& head, std::string_view tensor) const;
+  void head_forward(const Head& head);
+  // `from` is the module whose gradient is added, if there is one.
+  void head_backward(const Head& head, const std::string& from);
+  void head_norm_backward(const Head& head, const std::string& sum, const std::string& from);
+  void free_head(const Head& head);
+  void head_weight_backward(const Head& head);
 
-  void head_backward();
+  // ---- modules for further tokens (MTP)
+
+  [[nodiscard]] std::size_t module_kind() const { return model_.layers.back(); }
+  // Rows of hidden vectors, and layers, of a microbatch and chunk in the current program.
+  [[nodiscard]] std::int64_t hidden_rows() const { return most_layers_ + 1 + 2 * modules_here(); }
+  [[nodiscard]] std::int64_t layer_slots() const { return most_layers_ + modules_here(); }
+  [[nodiscard]] std::int64_t modules_here() const { return has_head_ ? modules_ : 0; }
+  // All of one after the other, backwards if `back`. A module has the numbers of two layers: what
+  // it joins, and the input of its layer.
+  template <class Body>
+  void each_module(bool back, const Body& body) {
+    if (modules_here() == 0) return;
+    block(fmt::format("repeat {} {}", back ? "i" : "module", modules_), [&] {
+      if (back) line("let module = {}-i", modules_ - 1);
+      line("let l = {}+2*module", layers_ + 1);
+      line("let k = {}+2*module", stages_.back().layers + 1);
+      line("let q = {}+module", module_first_);
+      body();
+    });
+  }
+  // Those of the chunk with the head.
+  template <class Body>
+  void each_module_of_chunk(bool back, const Body& body) {
+    if (modules_here() == 0) return;
+    block_if(chunks_ > 1, fmt::format("when c={}", chunks_ - 1), [&] {
+      each_module(back, [&] {
+        if (!recomputes()) {
+          line("let kept = {}+{}+module", times("slot", layer_slots()), most_layers_);
+        }
+        body();
+      });
+    });
+  }
+  [[nodiscard]] std::vector<workload::Part> joining_parts() const;
+  [[nodiscard]] std::string module_tokens(std::string_view buffer) const;
+  [[nodiscard]] std::string embedded_row() const;
+  // The rows of modules in a buffer of hidden vectors.
+  void for_module_rows(std::string_view words, const std::string& after = "");
+  void modules_forward();
+  void modules_backward();
+  void modules_weight_backward();
+  void join_forward();
+  void join_backward();
+  void add_modules();
 
   // ---- backward
 
@@ -430,11 +508,11 @@ class StepWriter {
   [[nodiscard]] bool is_put_off(const WeightGroup& group) const;
   // Those of a kind in one of the halves.
   [[nodiscard]] std::vector<const WeightGroup*> groups_of(const Kind& kind, bool put_off) const;
+  void layer_backward(const Kind& kind, std::size_t number);
+  void layer_weight_backward(const Kind& kind, std::size_t number);
   // What the second half reads of a layer.
   void allocate_gradients(std::string_view word, const Kind& kind);
   void allocate_dh();
-  void free_head();
-  void head_weight_backward();
   void mlp_weight_backward(const Kind& kind, std::size_t number);
   void attention_weight_backward(const Kind& kind);
 
@@ -462,11 +540,16 @@ class StepWriter {
   // With sharded weights: those of the first layer of a pass are gathered before it, all others
   // while the layer before is computed, into the other of two buffers.
   void gather_weights(Direction direction);
+  // Of the layer of a module: on the stream of the computations.
+  void gather_module(Direction direction);
+  static std::string_view pass_of(Direction direction);
   [[nodiscard]] bool shards_weights() const;
   // Of layer `l`, which is the q-th of its kind here and the k-th of its chunk. The first of a pass
   // on the stream of the computations, which need it at once.
   void gather_layer(const std::string& l, const std::string& q, const std::string& k,
-                    const std::string& pass, const std::string& after);
+                    std::string_view pass, const std::string& after);
+  void gather_kind(std::size_t number, const std::string& q, const std::string& k,
+                   std::string_view pass, const std::string& after);
 
   // With sharded gradients: those of a layer, summed over the microbatch, go to their owners.
   void zero_gradients(const std::vector<const WeightGroup*>& groups);
@@ -477,6 +560,8 @@ class StepWriter {
                                          const std::string& k = "k") const;
   // The buffers of gradients are free again.
   void wait_for_reductions(bool put_off);
+  // Those of a module's layer, before others of the same group are on the stream of computations.
+  void wait_for_module_reductions(bool put_off);
 
   // After the last microbatch of a chunk, while others are computed.
   void last_reductions();
@@ -501,6 +586,8 @@ class StepWriter {
   std::int64_t microbatches_;
   std::int64_t samples_;
   std::int64_t layers_;
+  std::int64_t modules_ = 0;          // for further tokens
+  std::int64_t module_first_ = 0;     // of the layers of their kind on the rank
   std::vector<std::int64_t> firsts_;  // by stage: its first layer
   std::int64_t most_layers_ = 0;      // of a stage
   bool even_ = true;

@@ -113,7 +113,13 @@ void StepWriter::add_edges() {
   if (!tied_) {
     add(model_.head, "head", true, [](const Part& part) { return part.kind == PartKind::linear; });
   }
-  for (WeightGroup& group : edges_) group.is_tied = tied_ && group.name == "embedding";
+  const std::int64_t of_words = 1 + modules_;
+  for (WeightGroup& group : edges_) {
+    group.is_at_ends = group.name == "embedding" && (tied_ || modules_ > 0);
+    if (group.name == "embedding") group.uses = (tied_ ? 2 : 1) * of_words;
+    if (group.name == "head") group.uses = of_words;
+  }
+  if (modules_ > 0) add_modules();
 }
 
 const WeightGroup& StepWriter::edge(std::string_view name) const {
@@ -142,7 +148,7 @@ std::string StepWriter::shard(const WeightGroup& group, std::string_view letter)
 
 std::string StepWriter::rows_at(const WeightGroup& group, std::string_view buffer,
                                 std::int64_t rows) const {
-  const std::string index = group.is_alone ? "0" : "q";
+  const std::string index = group.of_modules ? "module" : group.is_alone ? "0" : "q";
   return fmt::format("{}_{}[{} +{}]", buffer, group.buffer, times(index, rows), rows);
 }
 
@@ -170,7 +176,7 @@ void StepWriter::add_gradient(const WeightGroup& group, const std::string& of,
                               const std::string& use) {
   std::string sum = of;
   if (group.sums_features) sum += ff();
-  if (group.is_tied) sum += " use " + use;
+  if (group.uses > 1) sum += " use " + use;
   line("  adds {} = {} sum {}", gradient_rows(group), whole(group, "G"), sum);
 }
 
@@ -187,7 +193,9 @@ void StepWriter::add_gradient(const Kind& kind, std::string_view name, const std
 }
 
 void StepWriter::weight_tensors(const WeightGroup& group, const std::string& place) {
-  const std::string count = group.is_alone ? "" : fmt::format("[{}]", layers_);
+  const std::int64_t instances = group.of_modules ? modules_ : layers_ + 2 * modules_;
+  const bool has_one = group.is_alone && !group.of_modules;
+  const std::string count = has_one ? "" : fmt::format("[{}]", instances);
   const std::string shards = fmt::format("{} {} ", shard_name(group), group.sharing.shards);
   const std::string part =
       group.shards_first ? shards + group.dimensions : group.dimensions + shards;
@@ -195,7 +203,7 @@ void StepWriter::weight_tensors(const WeightGroup& group, const std::string& pla
   line("tensor O_{}{} OptState {}", group.name, count, part);
   std::string sum = place;
   if (group.sums_features) sum += fmt::format(" ff {}", shares());
-  if (group.is_tied) sum += " use 2";
+  if (group.uses > 1) sum += fmt::format(" use {}", group.uses);
   line("tensor G_{}{} WeightGrad {}sum {} scale 1/{}", group.name, count, part, sum, samples_);
 }
 

@@ -20,7 +20,7 @@ void StepWriter::gather_weights(Direction direction) {
   if (!shards_weights()) return;
   const bool forward = direction == Direction::forward;
   const bool is_second_half = direction == Direction::backward_weight;
-  const std::string pass = forward ? "0" : is_second_half ? "2" : "1";
+  const std::string_view pass = pass_of(direction);
   const std::string last = layers_in_chunk() + "-1";
   const std::string first_of_pass = forward ? "0" : last;
   const std::string sign = forward ? "+" : "-";
@@ -39,6 +39,25 @@ void StepWriter::gather_weights(Direction direction) {
   line("compute other after w[{},slot,k] work 0 seconds label has its weights", pass);
 }
 
+void StepWriter::wait_for_module_reductions(bool put_off) {
+  std::vector<std::string> names;
+  for (const WeightGroup* group : groups_of(kinds_[module_kind()], put_off)) {
+    if (group->sharding >= Sharding::gradients) names.push_back(reduced_name(*group, ""));
+  }
+  if (names.empty()) return;
+  line("compute other after {} work 0 seconds label gradients are reduced", fmt::join(names, ", "));
+}
+
+std::string_view StepWriter::pass_of(Direction direction) {
+  if (direction == Direction::forward) return "0";
+  return direction == Direction::backward_weight ? "2" : "1";
+}
+
+void StepWriter::gather_module(Direction direction) {
+  if (!shards_weights()) return;
+  gather_kind(module_kind(), "q", "k", pass_of(direction), "");
+}
+
 bool StepWriter::shards_weights() const {
   return std::ranges::any_of(here_, [&](std::size_t k) {
     return std::ranges::any_of(kinds_[k].groups, [](const WeightGroup& group) {
@@ -48,24 +67,27 @@ bool StepWriter::shards_weights() const {
 }
 
 void StepWriter::gather_layer(const std::string& l, const std::string& q, const std::string& k,
-                              const std::string& pass, const std::string& after) {
+                              std::string_view pass, const std::string& after) {
   for (const std::size_t number : here_) {
-    block_if(here_.size() > 1, fmt::format("when kind[{}]={}", l, number), [&] {
-      std::vector<const WeightGroup*> groups;
-      for (const WeightGroup& group : kinds_[number].groups) {
-        if (group.sharding == Sharding::weights) groups.push_back(&group);
-      }
-      for (const WeightGroup* group : groups) {
-        const std::int64_t shards = group->sharing.shards;
-        const std::string call =
-            fmt::format("all_gather sw_{}[{} +1] to f_{}[{} +{}] over {}/weights", group->buffer, q,
-                        group->buffer, times(fmt::format("(({}) mod 2)", k), shards), shards,
-                        group->sharing.over);
-        const bool is_last = group == groups.back();
-        line("{}{}{}{}", is_last ? fmt::format("w[{},slot,{}]: ", pass, k) : "",
-             after.empty() ? "" : "@weights ", call, after);
-      }
-    });
+    block_if(here_.size() > 1, fmt::format("when kind[{}]={}", l, number),
+             [&] { gather_kind(number, q, k, pass, after); });
+  }
+}
+
+void StepWriter::gather_kind(std::size_t number, const std::string& q, const std::string& k,
+                             std::string_view pass, const std::string& after) {
+  std::vector<const WeightGroup*> groups;
+  for (const WeightGroup& group : kinds_[number].groups) {
+    if (group.sharding == Sharding::weights) groups.push_back(&group);
+  }
+  for (const WeightGroup* group : groups) {
+    const std::int64_t shards = group->sharing.shards;
+    const std::string call = fmt::format(
+        "all_gather sw_{}[{} +1] to f_{}[{} +{}] over {}/weights", group->buffer, q, group->buffer,
+        times(fmt::format("(({}) mod 2)", k), shards), shards, group->sharing.over);
+    const bool is_last = group == groups.back();
+    line("{}{}{}{}", is_last ? fmt::format("w[{},slot,{}]: ", pass, k) : "",
+         after.empty() ? "" : "@weights ", call, after);
   }
 }
 
@@ -121,6 +143,11 @@ void StepWriter::last_reductions() {
       for (const WeightGroup& group : kind.groups) reduce_at_end(group, "y[slot,k]");
     });
   });
+  each_module_of_chunk(true, [&] {
+    for (const WeightGroup& group : kinds_[module_kind()].groups) {
+      reduce_at_end(group, "y[slot,k]");
+    }
+  });
 }
 
 void StepWriter::reduce_at_end(const WeightGroup& group, const std::string& computed) {
@@ -128,7 +155,7 @@ void StepWriter::reduce_at_end(const WeightGroup& group, const std::string& comp
   const bool is_sharded = group.sharding >= Sharding::gradients;
   const std::string rows = is_sharded ? rows_at(group, "sg", 1) : rows_at(group, "g", shards);
   const std::string scale = fmt::format(" scale 1/{}", samples_);
-  const std::string index = group.is_alone ? "" : "[q]";
+  const std::string index = operation_index(group);
   std::vector<std::string> calls;
   if (group.sums_tensor) calls.push_back(fmt::format("all_reduce {} over tp/norms", rows));
   if (sums_stages(group)) {
@@ -173,7 +200,7 @@ void StepWriter::reduce_at_end(const WeightGroup& group, const std::string& comp
 
 void StepWriter::reduce_edges() {
   line("end: compute other work 0 seconds label all gradients are computed");
-  for (const WeightGroup* group : edges_here_) reduce_at_end(*group, "end");
+  each_edge([&](const WeightGroup& group) { reduce_at_end(group, "end"); });
 }
 
 void StepWriter::update() {
@@ -181,7 +208,7 @@ void StepWriter::update() {
     const std::int64_t shards = group.sharing.shards;
     const bool whole_here = group.sharding == Sharding::none;
     const std::int64_t parameters = (group.parameters + shards - 1) / shards;
-    const std::string index = group.is_alone ? "" : "[q]";
+    const std::string index = operation_index(group);
     const std::string after = fmt::format(" after d_{}{}", group.buffer, index);
     const auto value = [&](std::string_view letter) {
       return whole_here ? whole(group, letter) : shard(group, letter);

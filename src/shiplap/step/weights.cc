@@ -31,6 +31,7 @@ std::string_view class_of_kernel(PartKind kind) {
 Cut cut_of(const Part& part) {
   const std::string_view name = part.name;
   if (part.kind == PartKind::norm || name == "router" || name.ends_with("_down")) return Cut::none;
+  if (name == "mtp.projection") return Cut::none;
   if (name.starts_with("experts.")) return Cut::experts;
   if (name.ends_with(".out") || name.ends_with(".down")) return Cut::rows;
   return Cut::columns;

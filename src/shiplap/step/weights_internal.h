@@ -54,8 +54,10 @@ struct WeightGroup {
   bool sums_tensor = false;     // each rank of the tensor group has a part of the gradient
   bool sums_features = false;   // because each has other heads, not other tokens
   bool of_experts = false;
-  bool is_alone = false;  // of no layer
-  bool is_tied = false;   // embedding and head
+  bool is_alone = false;    // of no layer
+  bool of_modules = false;  // of each module for a further token, one: then also alone
+  bool is_at_ends = false;  // on the first and on the last stage
+  std::int64_t uses = 1;    // in a model: by the embedding, heads and modules
   Axes::Sharing sharing;
   layout::Sharding sharding = layout::Sharding::none;
 };
