@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "shiplap/base/index_set.h"
+#include "shiplap/plan/symmetry.h"
 
 namespace shiplap::check {
 
@@ -15,7 +15,7 @@ namespace shiplap::check {
 using SlopeId = std::int32_t;
 
 // An answer would differ between ranks that are checked as one: symmetry does not apply.
-struct Asymmetric : std::exception {};
+using plan::Asymmetric;
 
 struct BoxSide {
   IndexSet set;

@@ -199,16 +199,8 @@ class Checker {
   std::int64_t unions_ = 0;
 };
 
-// Drops the axis with the fewest positions first: that costs least.
-void drop_smallest_axis(Symmetry& symmetry) {
-  const auto least = std::ranges::min_element(symmetry.sizes) - symmetry.sizes.begin();
-  symmetry.axes.erase(symmetry.axes.begin() + least);
-  symmetry.strides.erase(symmetry.strides.begin() + least);
-  symmetry.sizes.erase(symmetry.sizes.begin() + least);
-}
-
 Report examine(const plan::Plan& plan, const Options& options) {
-  Symmetry symmetry = options.symmetry ? find_symmetry(plan) : Symmetry{};
+  Symmetry symmetry = options.symmetry ? plan::find_symmetry(plan) : Symmetry{};
   for (;;) {
     try {
       Report report = Checker(plan, options, symmetry).run();
@@ -217,7 +209,7 @@ Report examine(const plan::Plan& plan, const Options& options) {
       if (each * report.ranks > kMaxOperationsForDetail) return report;
       symmetry = {};  // findings then name actual ranks
     } catch (const Asymmetric&) {
-      drop_smallest_axis(symmetry);
+      symmetry.drop_smallest();
     }
   }
 }

@@ -11,19 +11,12 @@
 #include "shiplap/check/script_internal.h"
 #include "shiplap/check/statement_internal.h"
 #include "shiplap/check/violation_internal.h"
+#include "shiplap/plan/symmetry.h"
 
 namespace shiplap::check {
 
-// The axes along which ranks are checked as one; the rank at position 0 is the representative.
-struct Symmetry {
-  std::vector<plan::AxisId> axes;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-  [[nodiscard]] std::int32_t representative(std::int32_t rank) const;
-  [[nodiscard]] std::vector<std::int64_t> positions(std::int32_t rank) const;
-};
-
 using plan::MessageQueue;
+using plan::Symmetry;
 
 // A member of a group, and the program that it runs.
 struct Member {
@@ -70,9 +63,6 @@ struct Job {
 // Throws Asymmetric if ranks that should be symmetric are not.
 [[nodiscard]] std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
                                         const Options& options, std::vector<Violation>& violations);
-
-// Returns the axes along which ranks differ only in their values, by analysis of all expressions.
-[[nodiscard]] Symmetry find_symmetry(const plan::Plan& plan);
 
 // Returns how many ranks are expanded for each representative.
 [[nodiscard]] std::int64_t expansions_of(const Symmetry& symmetry);

@@ -80,7 +80,8 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   plan::Linker linker(plan, {.operations = options.operations,
                              .iterations = std::numeric_limits<std::int64_t>::max(),
                              .cost = {},
-                             .events = false});
+                             .events = false,
+                             .symmetry = symmetry});
   OperationChecker checker(plan, job->statements);
   ScriptBuilder builder(job->statements, job->arena, options.rules);
   const auto ranks = static_cast<std::int32_t>(plan.mesh.ranks());
@@ -91,7 +92,7 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   ProgressTicker ticker(options.progress,
                         {.what = "expanding ranks", .unit = "ranks", .total = ranks});
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    if (symmetry.representative(rank) != rank) continue;
+    if (!symmetry.is_representative(rank)) continue;
     ticker.advance_to(rank);
     const plan::ProgramId program = assignment.program_of[rank];
     expanded = plan::expand(plan, Rank(rank), program, options.one_rank, std::move(expanded));

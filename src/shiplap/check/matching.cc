@@ -14,20 +14,6 @@ bool same_pieces(const plan::Plan& plan, plan::ListId a, plan::ListId b) {
 
 }  // namespace
 
-std::int32_t Symmetry::representative(std::int32_t rank) const {
-  std::int64_t result = rank;
-  for (std::size_t k = 0; k < axes.size(); ++k) {
-    result -= rank / strides[k] % sizes[k] * strides[k];
-  }
-  return static_cast<std::int32_t>(result);
-}
-
-std::vector<std::int64_t> Symmetry::positions(std::int32_t rank) const {
-  std::vector<std::int64_t> result;
-  for (std::size_t k = 0; k < axes.size(); ++k) result.push_back(rank / strides[k] % sizes[k]);
-  return result;
-}
-
 void find_members(Job& job) {
   const Symmetry& symmetry = job.symmetry;
   for (plan::GroupCalls& linked : job.linked.matching.groups) {
@@ -50,8 +36,6 @@ void find_members(Job& job) {
       }
       group.members.push_back(std::move(member));
     }
-    linked.complete =
-        std::ranges::all_of(group.members, [](const Member& member) { return member.slot >= 0; });
   }
 }
 

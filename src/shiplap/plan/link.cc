@@ -32,6 +32,7 @@
 #include "shiplap/base/cancellation.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/units.h"
+#include "shiplap/plan/alike_internal.h"
 #include "shiplap/plan/labels_internal.h"
 #include "shiplap/plan/rank_template_internal.h"
 #include "shiplap/plan/trace_axes_internal.h"
@@ -53,6 +54,7 @@ class Linker::Impl {
         axes_(plan.mesh, linked_.trace.axes) {
     const auto ranks = static_cast<std::size_t>(plan.mesh.ranks());
     linked_.plan = &plan;
+    linked_.symmetry = options_.symmetry;
     linked_.ranks.resize(ranks);
     if (options_.events) {
       linked_.trace.streams = streams_.names;
@@ -64,7 +66,7 @@ class Linker::Impl {
   [[nodiscard]] const LinkedProgram& linked() const { return linked_; }
 
   LinkedProgram finish() {
-    linked_.matching = std::move(matcher_).finish();
+    linked_.matching = std::move(matcher_).finish(linked_.symmetry);
     if (options_.events) {
       match_events();
       resolve_labels(deferred_, linked_);
@@ -235,10 +237,13 @@ LinkedProgram link(const Plan& plan, const LinkOptions& options) {
       options.progress,
       {.what = "expanding ranks", .unit = "ranks", .total = std::ssize(assignment.program_of)});
   RankProgram expanded;
+  const bool is_folded = !options.symmetry.axes.empty();
   for (std::size_t rank = 0; rank < assignment.program_of.size(); ++rank) {
+    if (is_folded && !options.symmetry.is_representative(static_cast<std::int32_t>(rank))) continue;
     expanded = expand(plan, Rank(rank), assignment.program_of[rank], {}, std::move(expanded));
     linker.add(expanded);
-    ticker.advance();
+    if (is_folded) throw_if_unlike(expanded, linker.linked().template_of(rank), options);
+    ticker.advance_to(static_cast<std::int64_t>(rank) + 1);
   }
   return std::move(linker).finish();
 }

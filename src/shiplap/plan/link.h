@@ -23,6 +23,7 @@
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/matching.h"
 #include "shiplap/plan/plan.h"
+#include "shiplap/plan/symmetry.h"
 #include "shiplap/trace/trace.h"
 
 namespace shiplap::plan {
@@ -118,6 +119,7 @@ struct LinkedRank {
 
 struct LinkedProgram {
   const Plan* plan = nullptr;
+  Symmetry symmetry;
   std::deque<RankTemplate> templates;
   std::vector<LinkedRank> ranks;
   Matching matching;
@@ -164,6 +166,8 @@ struct LinkOptions {
   std::function<double(const RankProgram&, const flat::Operation&)> cost;
   // If false: no trace, no memory, and templates have steps only.
   bool events = true;
+  // Only representatives are linked, and counted; a group is complete if all members have one.
+  Symmetry symmetry;
   ProgressCallback progress;
 };
 
@@ -187,8 +191,10 @@ class Linker {
   std::unique_ptr<Impl> impl_;
 };
 
-// Expands every rank once. Throws InputError if the plan is invalid (D108, D2xx) or too large
-// (D632, D633), and rethrows errors of `cost` with the operation.
+// Expands every rank once, or with symmetry every representative and some of the ranks that it
+// stands for. Throws InputError if the plan is invalid (D108, D2xx) or too large (D632, D633), and
+// rethrows errors of `cost` with the operation. Throws Asymmetric if ranks differ from their
+// representative in more than peers, groups and values.
 [[nodiscard]] LinkedProgram link(const Plan& plan, const LinkOptions& options);
 
 // The whole buffer of a collective on this rank: the output of an all_gather, the output of a

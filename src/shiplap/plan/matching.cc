@@ -31,6 +31,14 @@ std::uint64_t mixed(std::uint64_t hash, std::int64_t more) {
   return hash ^ (hash >> 29U);
 }
 
+bool has_all_callers(const GroupCalls& group, const Symmetry& symmetry) {
+  if (symmetry.axes.empty()) return std::ssize(group.callers) == group.ranks.size();
+  for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
+    if (group.slot_of(symmetry.representative(group.ranks[k].value)) < 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::int32_t GroupCalls::slot_of(std::int32_t rank) const {
@@ -75,14 +83,14 @@ void Matcher::join(const RankProgram& program, std::vector<Match>& matches) {
   }
 }
 
-Matching Matcher::finish() && {
+Matching Matcher::finish(const Symmetry& symmetry) && {
   for (MessageQueue& queue : matching_.queues) {
     queue.first = matching_.messages;
     matching_.messages += std::max(std::ssize(queue.sends), std::ssize(queue.receives));
   }
   for (GroupCalls& group : matching_.groups) {
     group.first = matching_.calls;
-    group.complete = std::ssize(group.callers) == group.ranks.size();
+    group.complete = has_all_callers(group, symmetry);
     matching_.calls += group.max_calls;
   }
   return std::move(matching_);

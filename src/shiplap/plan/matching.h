@@ -13,6 +13,7 @@
 
 #include "shiplap/plan/expand.h"
 #include "shiplap/plan/mesh.h"
+#include "shiplap/plan/symmetry.h"
 
 namespace shiplap::plan {
 
@@ -78,8 +79,8 @@ class Matcher {
   // Appends the match of each operation of the rank to `matches`.
   // REQUIRES: ranks join in ascending order.
   void join(const RankProgram& program, std::vector<Match>& matches);
-  // Numbers messages and calls. REQUIRES: all ranks have joined.
-  [[nodiscard]] Matching finish() &&;
+  // Numbers messages and calls. REQUIRES: all representatives have joined.
+  [[nodiscard]] Matching finish(const Symmetry& symmetry) &&;
 
  private:
   struct Key {
