@@ -1,5 +1,5 @@
 // The accuracy of the predicted times of collectives, GEMMs and attention against published
-// measurements, and the rate of predictions.
+// measurements, the rate of predictions, and the time of simulations of large steps.
 //
 //   bench_network [--json]     the errors on the tables that were held out of the fit
 //   bench_network --points     every collective with its prediction, as CSV; tools/accuracy draws
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -17,7 +18,12 @@
 
 #include "fit_collectives.h"
 #include "published.h"
+#include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
+#include "shiplap/sim/replay.h"
+#include "shiplap/step/step.h"
+#include "shiplap/trace/summary.h"
+#include "shiplap/workload/model.h"
 
 namespace shiplap {
 namespace {
@@ -67,6 +73,27 @@ double estimates_per_second(const Machines& machines) {
   return sum > 0 ? kCount / seconds : 0;
 }
 
+// Of a step of Llama 3 405B in 16 stages of 8 tensor ranks: seconds to plan, replay and summarize.
+double simulation_seconds(const hardware::System& system, std::int64_t ranks) {
+  const workload::Model model = workload::find_model("llama3.1-405b").model;
+  layout::Layout layout{.tensor = 8, .sequence_parallel = true, .pipeline = 16};
+  for (std::int64_t stage = 0; stage < 16; ++stage) {
+    const bool first = stage == 0;
+    const bool last = stage == 15;
+    layout.stages.push_back({.embedding = first, .layers = first || last ? 7 : 8, .head = last});
+  }
+  layout.data = ranks / (8 * 16);
+  layout.sharding = layout::Sharding::optimizer;
+  layout.global_batch = 16 * layout.data;
+  layout.seq_length = 8192;
+  const auto begin = std::chrono::steady_clock::now();
+  const plan::Plan plan = step::step_plan(model, layout);
+  const sim::Replay replay = sim::replay(plan, {.system = system, .fold = true});
+  const trace::Summary summary = trace::summarize(replay.trace);
+  ensure(std::ssize(summary.ranks) == ranks, "all ranks are in the summary");
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 Json measure(const Machines& machines, const std::vector<CollectivePoint>& points) {
   Errors held_out;
   Errors nccl_tests;
@@ -96,6 +123,9 @@ Json measure(const Machines& machines, const std::vector<CollectivePoint>& point
   put(json, "gemms", gemms);
   put(json, "attention", attention);
   json.set("collective_estimates_per_second", estimates_per_second(machines));
+  const hardware::System& system = machines.systems.at("h100_80g_nvl8");
+  json.set("simulate_405b_16384_s", simulation_seconds(system, 16'384));
+  json.set("simulate_131072_s", simulation_seconds(system, 131'072));
   return json;
 }
 

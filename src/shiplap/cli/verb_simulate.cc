@@ -121,6 +121,23 @@ std::vector<Diagnostic> placement_warnings(const Options& options, const Subject
 // A recording of a script knows its communication only.
 bool is_recording(const plan::Plan& plan) { return !plan.declares_values && !plan.sources.empty(); }
 
+// A trace file has the events of every rank, and the report of few ranks draws each, with its
+// samples.
+bool is_foldable(const plan::Plan& plan, const Options& options) {
+  constexpr std::int64_t kMaxUnfoldedRanks = 16;
+  return !options.files.trace && plan.mesh.ranks() > kMaxUnfoldedRanks;
+}
+
+// "simulated 4 of 64 ranks; the others are alike".
+std::string describe_folding(const trace::Trace& trace) {
+  if (trace.representatives.empty()) return "";
+  std::int64_t own = 0;
+  for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank)
+    own += trace.is_representative(rank);
+  return fmt::format("simulated {} of {} ranks; the others are alike\n", with_separators(own),
+                     with_separators(std::ssize(trace.ranks)));
+}
+
 ExitCode run_verb(const Options& options, Context& context) {
   const SubjectFlags input{.file = options.file,
                            .strategy = &options.strategy,
@@ -151,13 +168,15 @@ ExitCode run_verb(const Options& options, Context& context) {
   if (options.eager) eager = world.eager_limit;
   const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
   found.replay = subject.with_source_locations([&] {
-    return sim::replay(
-        subject.plan,
-        {.system = world.system, .eager_limit = world.eager_limit, .progress = context.progress});
+    return sim::replay(subject.plan, {.system = world.system,
+                                      .eager_limit = world.eager_limit,
+                                      .fold = is_foldable(subject.plan, options),
+                                      .progress = context.progress});
   });
   for (Diagnostic& problem : found.replay.problems) {
     if (subject.source) problem = add_source_location(std::move(problem), *subject.source);
   }
+  context.err.stream << describe_folding(found.replay.trace);
   found.summary = trace::summarize(found.replay.trace);
   found.memory = sim::check_memory(found.summary, world.system);
   std::vector<std::string> assumed;

@@ -288,15 +288,17 @@ RankSpan rank_span(const plan::RankSet& ranks) {
   return span;
 }
 
-RankSpan rank_span(const plan::RankSet& ranks, const System& system) {
+RankSpan rank_span(const plan::RankSet& ranks, const System& system, std::int64_t shift) {
   RankSpan span = rank_span(ranks);
+  span.lowest += shift;
+  span.highest += shift;
   const std::int64_t size = system.networks.front().size;
   std::int64_t domains = 1;
   std::int64_t here = 1;
   std::int64_t most = 1;
   for (std::int64_t k = 1; k < ranks.size(); ++k) {
-    const std::int64_t rank = ranks[k].value;
-    const std::int64_t before = ranks[k - 1].value;
+    const std::int64_t rank = ranks[k].value + shift;
+    const std::int64_t before = ranks[k - 1].value + shift;
     if (rank < before) return span;
     here = rank / size == before / size ? here + 1 : 1;
     domains += here == 1 ? 1 : 0;
@@ -305,6 +307,28 @@ RankSpan rank_span(const plan::RankSet& ranks, const System& system) {
   span.domains = domains;
   span.per_domain = most;
   return span;
+}
+
+bool is_same_placement(const System& system, const RankSpan& a, const RankSpan& b) {
+  const Network& network = network_for(system, a);
+  if (&network != &network_for(system, b) || a.ranks != b.ranks || a.domains != b.domains ||
+      a.per_domain != b.per_domain) {
+    return false;
+  }
+  // The rest decides on leaves, and on domains if they are not counted.
+  if (!network.leaf && a.domains != 0) return true;
+  const std::int64_t size = system.networks.front().size;
+  const auto leaf = [&](std::int64_t rank) {
+    const std::int64_t devices =
+        system.node ? std::max<std::int64_t>(1, system.node->devices) : size;
+    const std::int64_t per_domain = std::max<std::int64_t>(1, size / devices);
+    const std::int64_t nodes = network.leaf ? network.leaf->nodes : 1;
+    return rank / size / std::max<std::int64_t>(1, nodes / per_domain);
+  };
+  if ((leaf(a.lowest) == leaf(a.highest)) != (leaf(b.lowest) == leaf(b.highest))) return false;
+  return a.domains != 0 ||
+         (a.highest - a.lowest == b.highest - b.lowest &&
+          a.highest / size - a.lowest / size == b.highest / size - b.lowest / size);
 }
 
 const Network& network_for(const System& system, const RankSpan& span) {

@@ -28,8 +28,12 @@ struct RankSpan {
 };
 // Takes O(size): compute it once per group, not once per rank.
 [[nodiscard]] RankSpan rank_span(const plan::RankSet& ranks);
-// Also counts the domains, if the ranks ascend.
-[[nodiscard]] RankSpan rank_span(const plan::RankSet& ranks, const hardware::System& system);
+// Also counts the domains, if the ranks ascend. Of the same ranks, each `shift` further on.
+[[nodiscard]] RankSpan rank_span(const plan::RankSet& ranks, const hardware::System& system,
+                                 std::int64_t shift = 0);
+// Whether every collective takes the same time on both. Conservative.
+[[nodiscard]] bool is_same_placement(const hardware::System& system, const RankSpan& a,
+                                     const RankSpan& b);
 
 // Returns the first network that has a block of `size` consecutive ranks with all of `span`; else
 // the last network.

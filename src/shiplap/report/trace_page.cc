@@ -219,7 +219,7 @@ Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows&
   drawn.reserve(rows.rows.size());
   for (const Row& row : rows.rows) {
     const RankSummary& rank = summary.ranks[row.rank];
-    drawn.push_back(cut_before(trace.ranks[row.rank], summary.step.begin));
+    drawn.push_back(cut_before(trace.of(row.rank), summary.step.begin));
     if (row.rank == summary.peak_rank && summary.all.peak.count > 0) {
       lanes.peak_row = static_cast<int>(lanes.rows.size());
     }
@@ -288,7 +288,7 @@ Panel events_panel(const Trace& trace, const trace::Summary& summary, const Rows
                Column::numbers(times.title("start")), Column::numbers(times.title("duration")),
                Column::numbers("bytes"), Column::numbers("memory"), Column::numbers("operation")});
   for (const Row& row : rows.rows) {
-    for (const trace::Event& event : trace.ranks[row.rank].events) {
+    for (const trace::Event& event : trace.of(row.rank).events) {
       if (table.rows() == kMaxEventsListed) break;
       const bool communicates = trace::is_communication(event.kind);
       table.add({std::to_string(row.rank), trace::label(event),
@@ -407,7 +407,13 @@ std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
   const trace::Summary summary = trace::summarize(trace);
   std::vector<IdenticalRanks> groups;
   std::map<std::pair<std::uint64_t, std::int64_t>, std::vector<std::size_t>> buckets;
+  std::vector<std::size_t> group_of(trace.ranks.size());
   for (int rank = 0; rank < std::ssize(trace.ranks); ++rank) {
+    if (!trace.is_representative(rank)) {
+      group_of[rank] = group_of[trace.representative(rank)];
+      groups[group_of[rank]].ranks.push_back(rank);
+      continue;
+    }
     const trace::RankTrace& rank_trace = trace.ranks[rank];
     const std::uint64_t print = fingerprint(rank_trace);
     const std::int64_t bucket = bucket_of(rank_trace, summary.whole);
@@ -421,6 +427,7 @@ std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
       const auto first = std::ranges::find_if(in_bucket->second, matches);
       if (first != in_bucket->second.end()) found = std::min(found, *first);
     }
+    group_of[rank] = found;
     if (found < groups.size()) {
       groups[found].ranks.push_back(rank);
     } else {

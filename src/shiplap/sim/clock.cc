@@ -48,6 +48,7 @@ Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
     rank_spans_.push_back(cost::rank_span(group.ranks, system_));
   pending_.reserve(linked.matches.size());
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
+    if (!linked.is_linked(rank)) continue;
     const std::vector<std::int32_t>& in_degree =
         linked.template_of(static_cast<std::int32_t>(rank)).in_degree;
     pending_.insert(pending_.end(), in_degree.begin(), in_degree.end());
@@ -60,6 +61,7 @@ void Clock::run(const ProgressCallback& progress) {
       kProgressInterval);
   std::size_t at = 0;
   for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
+    if (!linked_.is_linked(rank)) continue;
     const auto count = std::ssize(linked_.template_of(static_cast<std::int32_t>(rank)).steps);
     for (std::int32_t k = 0; k < count; ++k, ++at) {
       // It may have run already, released by an earlier operation.
@@ -129,7 +131,7 @@ void Clock::begin_call(OperationId id) {
   CallProgress& call = calls_[group.first + match.n];
   call.time = std::max(call.time, start(id).value);
   ++call.started;
-  if (call.started == group.ranks.size()) complete_call(match, call.time);
+  if (group.complete && call.started == std::ssize(group.callers)) complete_call(match, call.time);
 }
 
 // REQUIRES: all members have started the call; the last one at `time`.

@@ -50,8 +50,8 @@ class DeadlockReport {
                         .where = formatter_.where(stuck_[k]),
                         .what = explain(stuck_[k])});
     }
-    if (stuck_.size() > kMaxNotes) {
-      const auto more = static_cast<std::int64_t>(stuck_.size() - kMaxNotes);
+    const std::int64_t more = hanging() - std::ssize(result) + 1;
+    if (more > 0) {
       result.push_back({.code = "D630",
                         .severity = Severity::note,
                         .what = fmt::format("{} more ranks hang", with_separators(more))});
@@ -60,13 +60,16 @@ class DeadlockReport {
   }
 
  private:
+  [[nodiscard]] std::int64_t hanging() const {
+    return std::ssize(stuck_) * linked_.symmetry.class_size();
+  }
+
   Diagnostic head() {
     const std::vector<Wait> cycle = execution_.wait_cycle();
     const OperationId first = cycle.empty() ? stuck_.front() : cycle.front().waiting;
     Diagnostic diagnostic{.code = "D630", .where = formatter_.where(first)};
-    diagnostic.what =
-        fmt::format("deadlock: {} of {} ranks hang", with_separators(std::ssize(stuck_)),
-                    with_separators(std::ssize(linked_.ranks)));
+    diagnostic.what = fmt::format("deadlock: {} of {} ranks hang", with_separators(hanging()),
+                                  with_separators(std::ssize(linked_.ranks)));
     diagnostic.why = cycle.empty() ? explain(first) : format_cycle(cycle);
     diagnostic.help =
         cycle.empty()
@@ -137,7 +140,7 @@ class DeadlockReport {
     std::vector<std::int32_t> absent;
     for (std::int64_t k = 0; k < group.ranks.size(); ++k) {
       const std::int32_t rank = group.ranks[k].value;
-      const std::int32_t slot = group.slot_of(rank);
+      const std::int32_t slot = group.slot_of(linked_.symmetry.representative(rank));
       const OperationId id = slot < 0 ? OperationId{} : group.call(slot, n);
       const bool here = id.exists() && execution_.state(id) != OperationState::waiting;
       if (!here) absent.push_back(rank);
@@ -146,12 +149,16 @@ class DeadlockReport {
     return absent;
   }
 
-  [[nodiscard]] bool done(std::int32_t rank) const { return !first_wait_[rank].exists(); }
+  // A rank hangs where its representative does.
+  [[nodiscard]] const OperationId& first_wait(std::int32_t rank) const {
+    return first_wait_[linked_.symmetry.representative(rank)];
+  }
+  [[nodiscard]] bool done(std::int32_t rank) const { return !first_wait(rank).exists(); }
   std::string doing(std::int32_t rank) {
     return done(rank) ? "which has finished its program" : "which " + doing_itself(rank);
   }
   std::string doing_itself(std::int32_t rank) {
-    return fmt::format("waits in `{}`", formatter_.operation(first_wait_[rank]));
+    return fmt::format("waits in `{}`", formatter_.operation(first_wait(rank)));
   }
 
   const LinkedProgram& linked_;

@@ -1,10 +1,13 @@
 #include "shiplap/sim/replay.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "shiplap/base/error.h"
 #include "shiplap/sim/clock_internal.h"
 #include "shiplap/sim/deadlock_report_internal.h"
+#include "shiplap/sim/folding_internal.h"
 #include "shiplap/sim/linked_internal.h"
 #include "shiplap/sim/mismatch_internal.h"
 #include "shiplap/sim/operation_cost_internal.h"
@@ -42,15 +45,16 @@ std::vector<trace::MemoryPoint> memory_of(const LinkedProgram& linked, const Clo
 
 void drop_incomplete(LinkedProgram& linked, const Clock& clock) {
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
+    if (!linked.is_linked(rank)) continue;
     std::erase_if(linked.trace.ranks[rank].events, [&](const trace::Event& event) {
       return clock.state({event.rank, event.operation}) != OperationState::complete;
     });
   }
 }
 
-}  // namespace
-
-Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
+// Throws plan::Asymmetric if ranks differ from their representative.
+Replay replay(const plan::Plan& plan, const ReplayOptions& options,
+              const plan::Symmetry& symmetry) {
   LinkedProgram linked =
       plan::link(plan, {.operations = options.operations,
                         .iterations = options.iterations,
@@ -58,7 +62,9 @@ Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
                             [&](const plan::RankProgram& program, const plan::flat::Operation& op) {
                               return operation_cost(options.system, program, op);
                             },
+                        .symmetry = symmetry,
                         .progress = options.progress});
+  throw_if_misplaced(linked, options.system);
   Clock clock(linked, options.system, options.eager_limit);
   clock.run(options.progress);
 
@@ -69,10 +75,45 @@ Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
     drop_incomplete(linked, clock);
   }
   for (std::size_t rank = 0; rank < linked.ranks.size(); ++rank) {
+    if (!linked.is_linked(rank)) continue;
     linked.trace.ranks[rank].memory = memory_of(linked, clock, static_cast<std::int32_t>(rank));
   }
   result.trace = std::move(linked.trace);
+  if (symmetry.axes.empty()) return result;
+  for (std::int32_t rank = 0; rank < plan.mesh.ranks(); ++rank) {
+    result.trace.representatives.push_back(symmetry.representative(rank));
+  }
   return result;
+}
+
+// Returns none if no two ranks are alike.
+std::optional<Replay> replay_folded(const plan::Plan& plan, const ReplayOptions& options) {
+  plan::Symmetry symmetry = plan::find_symmetry(plan, {.same_work = true});
+  while (!symmetry.axes.empty()) {
+    try {
+      return replay(plan, options, symmetry);
+    } catch (const plan::Asymmetric& unlike) {
+      if (unlike.axis.exists()) symmetry.drop(unlike.axis);
+      if (!unlike.axis.exists()) symmetry.drop_smallest();
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_too_large(const InputError& error) { return error.diagnostics().front().code == "D632"; }
+
+}  // namespace
+
+Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
+  if (!options.fold) return replay(plan, options, {});
+  std::optional<Replay> folded = replay_folded(plan, options);
+  if (folded && folded->problems.empty()) return *std::move(folded);
+  try {
+    return replay(plan, options, {});
+  } catch (const InputError& error) {
+    if (!folded || !is_too_large(error)) throw;
+    return *std::move(folded);
+  }
 }
 
 }  // namespace shiplap::sim

@@ -25,11 +25,16 @@ struct ReplayOptions {
   Bytes eager_limit;
   std::int64_t operations = 50'000'000;            // of all ranks together; beyond that, D632
   std::int64_t iterations = plan::kMaxIterations;  // likewise, of loops that are expanded
+  // Replays one of each class of ranks that provably take the same times: the trace is folded
+  // (Trace::representatives), and only representatives count towards the limits. A plan that cannot
+  // be executed is replayed in full if that is within the limits.
+  bool fold = false;
   ProgressCallback progress;
 };
 
 struct Replay {
-  // For every rank: the events that completed, in program order, and its memory over time.
+  // For every rank, or every representative: the events that completed, in program order, and its
+  // memory over time.
   trace::Trace trace;
   Seconds end;  // when the last operation was complete
   // Mismatches between matched operations (D631; the replay continues, and each takes the time that
@@ -38,8 +43,9 @@ struct Replay {
   std::vector<Diagnostic> problems;
 };
 
-// Takes time in proportion to the operations of all ranks. Throws InputError if the plan is invalid
-// (D108, D2xx) or too large (D632), or if the system has no speed for a computation (D602).
+// Takes time in proportion to the operations of the ranks that are replayed. Throws InputError if
+// the plan is invalid (D108, D2xx) or too large (D632), or if the system has no speed for a
+// computation (D602).
 [[nodiscard]] Replay replay(const plan::Plan& plan, const ReplayOptions& options);
 
 }  // namespace shiplap::sim

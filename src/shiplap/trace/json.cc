@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "shiplap/base/cancellation.h"
+#include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
 
 namespace shiplap::trace {
@@ -74,6 +75,7 @@ void write(JsonText& out, const RankTrace& rank) {
 }  // namespace
 
 std::string to_json(const Trace& trace) {
+  ensure(trace.representatives.empty(), "a trace that is written is not folded");
   std::string result;
   JsonText out(result);
   Json streams = Json::array();

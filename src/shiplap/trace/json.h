@@ -9,6 +9,7 @@ namespace shiplap::trace {
 
 // Compact, schema "shiplap.trace/1"; docs/trace.md describes it. Doubles have the fewest digits
 // that read back to the same value.
+// REQUIRES: the trace is not folded.
 [[nodiscard]] std::string to_json(const Trace& trace);
 
 }  // namespace shiplap::trace

@@ -401,6 +401,7 @@ void PerfettoWriter::memory(std::size_t rank) {
 }  // namespace
 
 std::string to_perfetto(const Trace& trace, const PerfettoOptions& options) {
+  ensure(trace.representatives.empty(), "a trace that is written is not folded");
   return PerfettoWriter(trace, options).text();
 }
 

@@ -18,6 +18,7 @@ struct PerfettoOptions {
 // Times are rounded to nanoseconds. If the first event begins before 0, all are shifted so that it
 // begins at 0. Events that overlap on a stream, such as messages in flight, get further threads of
 // that stream: "main (2)".
+// REQUIRES: the trace is not folded.
 [[nodiscard]] std::string to_perfetto(const Trace& trace, const PerfettoOptions& options = {});
 
 }  // namespace shiplap::trace

@@ -27,9 +27,12 @@ class TraceSummarizer {
  public:
   explicit TraceSummarizer(const Trace& trace) : trace_(trace) {
     for (const std::string& axes : trace.axes) result_.axes.push_back({.axes = axes});
-    for (const RankTrace& rank : trace.ranks) {
-      for (const Event& event : rank.events) add_event(event);
-      compare_layers(rank);
+    counts_.resize(trace.ranks.size());
+    for (std::size_t rank = 0; rank < counts_.size(); ++rank) ++counts_[trace.representative(rank)];
+    for (std::size_t rank = 0; rank < counts_.size(); ++rank) {
+      if (counts_[rank] == 0) continue;
+      for (const Event& event : trace.ranks[rank].events) add_event(event, counts_[rank]);
+      compare_layers(trace.ranks[rank]);
     }
     result_.whole = span_or_zero(whole_);
     result_.step = span_or_zero(step_);
@@ -41,7 +44,10 @@ class TraceSummarizer {
   }
 
   Summary summary() {
-    for (const RankTrace& rank : trace_.ranks) add_rank(rank);
+    for (std::size_t rank = 0; rank < trace_.ranks.size(); ++rank) {
+      const bool is_own = trace_.is_representative(rank);
+      add_rank(is_own ? summarize_rank(rank) : result_.ranks[trace_.representative(rank)]);
+    }
     if (is_pipeline_ && result_.passes.length() > Seconds{0}) {
       const Seconds available = std::ssize(trace_.ranks) * result_.passes.length();
       result_.bubble = result_.all.bubble / available;
@@ -53,14 +59,16 @@ class TraceSummarizer {
   }
 
  private:
-  void add_event(const Event& event);
+  void add_event(const Event& event, std::int64_t count);
   void compare_layers(const RankTrace& rank);
-  void add_axes(const RankTrace& rank, const Spans& computation);
-  void add_rank(const RankTrace& rank);
+  void add_axes(std::size_t rank, const Spans& computation);
+  [[nodiscard]] RankSummary summarize_rank(std::size_t rank);
+  void add_rank(RankSummary made);
 
   static constexpr std::size_t kKinds = static_cast<std::size_t>(EventKind::recv) + 1;
 
   const Trace& trace_;
+  std::vector<std::int64_t> counts_;  // by rank: the ranks that it represents
   Span whole_ = kEmptySpan;
   Span step_ = kEmptySpan;
   Seconds forward_begin_{kInfinity};
@@ -71,17 +79,17 @@ class TraceSummarizer {
   Summary result_;
 };
 
-void TraceSummarizer::add_event(const Event& event) {
+void TraceSummarizer::add_event(const Event& event, std::int64_t count) {
   add(whole_, event.time, event.end());
   if (event.kind != EventKind::load_weights) add(step_, event.time, event.end());
   if (is_forward(event.kind)) forward_begin_ = std::min(forward_begin_, event.time);
   if (is_backward(event.kind)) backward_end_ = std::max(backward_end_, event.end());
   KindSummary& kind = kinds_[static_cast<std::size_t>(event.kind)];
   kind.kind = event.kind;
-  ++kind.events;
-  kind.time += event.duration;
-  kind.bytes += event.bytes;
-  ++result_.events;
+  kind.events += count;
+  kind.time += count * event.duration;
+  kind.bytes += {count * event.bytes.count};
+  result_.events += count;
 }
 
 void TraceSummarizer::compare_layers(const RankTrace& rank) {
@@ -97,16 +105,16 @@ void TraceSummarizer::compare_layers(const RankTrace& rank) {
   layers_ = std::move(layers);
 }
 
-void TraceSummarizer::add_axes(const RankTrace& rank, const Spans& computation) {
+void TraceSummarizer::add_axes(std::size_t rank, const Spans& computation) {
   if (result_.axes.empty()) return;
   std::vector<std::vector<Span>> along(result_.axes.size());
-  for (const Event& event : rank.events) {
+  for (const Event& event : trace_.ranks[rank].events) {
     if (event.axis >= 0) along[event.axis].push_back({.begin = event.time, .end = event.end()});
   }
   for (std::size_t k = 0; k < along.size(); ++k) {
     const Spans spans = within(united(std::move(along[k])), result_.step);
-    result_.axes[k].communication += length(spans);
-    result_.axes[k].exposed += length(without(spans, computation));
+    result_.axes[k].communication += counts_[rank] * length(spans);
+    result_.axes[k].exposed += counts_[rank] * length(without(spans, computation));
   }
 }
 
@@ -124,8 +132,8 @@ void find_peak(const RankTrace& rank, RankSummary& result) {
   for (const Event& event : rank.events) update(event.time, event.memory);
 }
 
-void TraceSummarizer::add_rank(const RankTrace& rank) {
-  const Activity active = activity(rank);
+RankSummary TraceSummarizer::summarize_rank(std::size_t rank) {
+  const Activity active = activity(trace_.ranks[rank]);
   const Spans computation = within(active.computation, result_.step);
   const Spans communication = within(active.communication, result_.step);
   RankSummary made{.computation = length(computation),
@@ -138,8 +146,11 @@ void TraceSummarizer::add_rank(const RankTrace& rank) {
     made.bubble = length(within(idle, result_.passes));
   }
   add_axes(rank, computation);
-  find_peak(rank, made);
+  find_peak(trace_.ranks[rank], made);
+  return made;
+}
 
+void TraceSummarizer::add_rank(RankSummary made) {
   const int number = static_cast<int>(result_.ranks.size());
   const auto is_most = [&](auto field, int max_rank) {
     return number == 0 || made.*field > result_.ranks[max_rank].*field;
