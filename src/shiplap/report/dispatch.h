@@ -2,6 +2,7 @@
 // go, the bytes between ranks, and the load balance.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,17 @@
 
 namespace shiplap::report {
 
+// How much a page draws. Above a limit, ranks are sampled, and boxes and cells merged; it says so.
+struct DispatchPageLimits {
+  int lanes = 64;
+  std::size_t some_ranks = 8;   // of each kind, if not all ranks can be drawn
+  std::int64_t boxes = 20'000;  // in all lanes
+  int matrix_rows = 64;
+};
+// A notebook is saved with its pictures: each has less than 1 MB.
+inline constexpr DispatchPageLimits kNotebookDispatch{
+    .lanes = 16, .some_ranks = 4, .boxes = 1000, .matrix_rows = 32};
+
 // The input of a report. References and pointers are used only during the calls.
 struct DispatchView {
   const dispatch::QkvDispatch& dispatch;
@@ -26,6 +38,7 @@ struct DispatchView {
   std::string backend;                                   // "threads", "mpi"
   // Whole sentences about the input: a random placement, assumed sizes.
   std::vector<std::string> assumed;
+  DispatchPageLimits limits;  // of a page
 };
 
 // Lists at most `pairs` pairs of ranks; 0: all.

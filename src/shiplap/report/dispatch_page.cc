@@ -29,8 +29,6 @@ using dispatch::Flow;
 using dispatch::RankPair;
 using dispatch::Segment;
 
-constexpr int kMaxDispatchLanes = 64;
-constexpr std::size_t kSomeRanks = 8;      // of each kind, if not all ranks can be drawn
 constexpr std::size_t kMaxRanksNamed = 6;  // in a tooltip
 constexpr std::size_t kMaxRangesListed = 1000;
 constexpr std::size_t kMaxPairsListed = 40;
@@ -108,19 +106,20 @@ struct DrawnRanks {
   std::string limit;  // describes the omitted ranks, if any
 };
 
-DrawnRanks drawn_ranks(const dispatch::Summary& summary) {
+DrawnRanks drawn_ranks(const dispatch::Summary& summary, const DispatchPageLimits& limits) {
   std::vector<int> all(at(summary.ranks));
   std::iota(all.begin(), all.end(), 0);
-  if (summary.ranks <= kMaxDispatchLanes) return {.ranks = all};
-  std::set<int> some(all.begin(), all.begin() + kSomeRanks);
+  if (summary.ranks <= limits.lanes) return {.ranks = all};
+  const std::size_t each = limits.some_ranks;
+  std::set<int> some(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(each));
   std::ranges::stable_sort(all, {}, [&](int rank) { return summary.work[rank]; });
-  some.insert(all.begin(), all.begin() + kSomeRanks);
-  some.insert(all.end() - kSomeRanks, all.end());
-  return {.ranks = {some.begin(), some.end()},
-          .limit = fmt::format(
-              " {1} of {0} ranks are drawn: the first {2}, and the {3} with the least "
-              "and the {4} with the most attention work.",
-              with_separators(summary.ranks), some.size(), kSomeRanks, kSomeRanks, kSomeRanks)};
+  some.insert(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(each));
+  some.insert(all.end() - static_cast<std::ptrdiff_t>(each), all.end());
+  return {
+      .ranks = {some.begin(), some.end()},
+      .limit = fmt::format(" {1} of {0} ranks are drawn: the first {2}, and the {3} with the least "
+                           "and the {4} with the most attention work.",
+                           with_separators(summary.ranks), some.size(), each, each, each)};
 }
 
 // One segment or item, with the data of its tooltip.
@@ -280,7 +279,9 @@ class DispatchLanes {
     for (const Lane& lane : home.lanes) {
       if (!lane.boxes.empty()) attention.mark = std::max(attention.mark, lane.boxes.back().end());
     }
-    return {.blocks = {home, attention}, .groups = std::max<std::int64_t>(1, std::ssize(order_))};
+    return {.blocks = {home, attention},
+            .groups = std::max<std::int64_t>(1, std::ssize(order_)),
+            .max_boxes = view_.limits.boxes};
   }
 
  private:
@@ -344,9 +345,12 @@ Panel ranges_panel(const DispatchView& view, const Numbers& numbers, const Drawn
 }
 
 Html matrix_of(std::string_view name, const ExchangeSummary& exchange,
-               const dispatch::Summary& summary) {
-  Matrix matrix{
-      .name = std::string(name), .ranks = summary.ranks, .ranks_per_node = summary.ranks_per_node};
+               const dispatch::Summary& summary, int max_rows) {
+  Matrix matrix{.name = std::string(name),
+                .ranks = summary.ranks,
+                .ranks_per_node = summary.ranks_per_node,
+                .max_rows = max_rows,
+                .cells = {}};
   for (const Flow& flow : exchange.flows) {
     matrix.cells.push_back(
         {.from = flow.from, .to = flow.to, .bytes = exchange.bytes(flow.tokens).count});
@@ -354,11 +358,11 @@ Html matrix_of(std::string_view name, const ExchangeSummary& exchange,
   return to_html(matrix);
 }
 
-Panel matrices_panel(const dispatch::Summary& summary) {
+Panel matrices_panel(const dispatch::Summary& summary, int max_rows) {
   return {.title = "Bytes from rank to rank",
           .note = "One direction. The totals at the margins exclude bytes that stay on their rank.",
-          .body = side_by_side({matrix_of("Queries", summary.q(), summary),
-                                matrix_of("Keys and values", summary.kv(), summary)})};
+          .body = side_by_side({matrix_of("Queries", summary.q(), summary, max_rows),
+                                matrix_of("Keys and values", summary.kv(), summary, max_rows)})};
 }
 
 // Bytes sent to and received from other ranks, by rank.
@@ -474,7 +478,7 @@ Panel pairs_panel(const dispatch::Summary& summary) {
 Page dispatch_page(const DispatchView& view, const std::string& command) {
   ensure(view.routing != nullptr, "the page of a dispatch has its routing");
   const Numbers numbers = numbers_of(view);
-  const DrawnRanks drawn = drawn_ranks(numbers.all);
+  const DrawnRanks drawn = drawn_ranks(numbers.all, view.limits);
   Page page{.title = title_of(numbers),
             .numbers = key_numbers(numbers),
             .more = more_numbers(view, numbers),
@@ -483,7 +487,7 @@ Page dispatch_page(const DispatchView& view, const std::string& command) {
             .version = command.empty() ? "" : std::string(version())};
   if (view.benchmark != nullptr) page.panels.push_back(measured_panel(view));
   page.panels.push_back(ranges_panel(view, numbers, drawn));
-  page.panels.push_back(matrices_panel(numbers.all));
+  page.panels.push_back(matrices_panel(numbers.all, view.limits.matrix_rows));
   page.panels.push_back(ranks_panel(view, numbers.all));
   page.panels.push_back(ranges_table_panel(view, drawn));
   page.panels.push_back(pairs_panel(numbers.all));

@@ -8,6 +8,7 @@
 // message.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -45,6 +46,10 @@ struct Lanes {
   int peak_row = -1;  // the row with the highest peak; -1: it is not drawn
   // Limit of each of the two strips. Above it, boxes narrower than half a pixel are merged.
   std::int64_t max_boxes = 20'000;
+  // Of a row with more points, each cell of the width keeps its maximum.
+  std::size_t max_memory_points = 2000;
+  // Pixels. Narrower gaps between waits or communications are closed; boxes are not changed.
+  double min_gap = 0;
   // With more messages, arrows are drawn only when pointed at.
   int max_arrows = 100;
   // Labels an event. If empty, layers and samples are shown. Used only during the call.

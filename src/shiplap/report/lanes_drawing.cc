@@ -24,7 +24,6 @@ using trace::Spans;
 
 constexpr int kAxis = 20;        // pixels above the rows
 constexpr int kUnits = 100'000;  // of the width, in paths, which do not support percentages
-constexpr std::size_t kMaxMemoryPoints = 2000;
 
 // Pixels of the strips of a row; they depend on the number of rows.
 struct Heights {
@@ -190,7 +189,8 @@ class Drawing {
   };
   [[nodiscard]] BoxStyle style_of(const LaneBox& box, const EventLabel& event_label) const;
   void communication(std::size_t index);
-  void strip(const Spans& active, const Spans& exposed, int height);
+  void strip(const Spans& all, const Spans& all_exposed, int height);
+  [[nodiscard]] Spans without_gaps(const Spans& spans) const;
   void strips(const trace::RankTrace& rank, const Spans& computation);
   void memory(const Lanes::Row& row, bool is_highest);
   void arrows();
@@ -383,10 +383,23 @@ void Drawing::computation(std::size_t index) {
   if (lanes_.end > Seconds{0}) step.end = std::min(step.end, lanes_.end);
   const Spans waiting =
       trace::without(trace::without({step}, active.computation), active.communication);
-  path("waits", heights_.computing(), waiting);
+  path("waits", heights_.computing(), without_gaps(waiting));
   draw("<g class=\"row\">");
   for (const LaneBox& each : boxes_.computation.rows[index]) box(each, row.number);
   draw("</g>\n");
+}
+
+Spans Drawing::without_gaps(const Spans& spans) const {
+  const Seconds least{lanes_.min_gap / kWidestLanes * lanes_.window.length().value};
+  Spans closed;
+  for (const trace::Span& span : spans) {
+    if (!closed.empty() && span.begin - closed.back().end < least) {
+      closed.back().end = span.end;
+    } else {
+      closed.push_back(span);
+    }
+  }
+  return closed;
 }
 
 // A narrow span is outlined only if the lanes are wide; otherwise the outline would cover it.
@@ -433,7 +446,9 @@ LabelPlace longest_part(const LaneBox& box, const Spans& exposed) {
   return best;
 }
 
-void Drawing::strip(const Spans& active, const Spans& exposed, int height) {
+void Drawing::strip(const Spans& all, const Spans& all_exposed, int height) {
+  const Spans exposed = without_gaps(all_exposed);
+  const Spans active = without_gaps(all);
   path("hidden", height, trace::without(active, exposed));
   path("bare", height, exposed);
   outlines(exposed, height);
@@ -522,7 +537,8 @@ void Drawing::memory(const Lanes::Row& row, bool is_highest) {
       kUnits, high, high, high);
   // Of many points, each cell of the width keeps the maximum, so that no peak is lost.
   const auto& points = row.rank->memory;
-  const long cell = points.size() > kMaxMemoryPoints ? kUnits / long{kMaxMemoryPoints / 2} : 1;
+  const std::size_t most_points = lanes_.max_memory_points;
+  const long cell = points.size() > most_points ? kUnits / static_cast<long>(most_points / 2) : 1;
   for (std::size_t i = 0; i < points.size();) {
     const long x = units(points[i].time) / cell * cell;
     Bytes most;

@@ -14,7 +14,6 @@
 namespace shiplap::report {
 namespace {
 
-constexpr int kMaxRows = 64;
 constexpr int kMaxRowsWithNumbers = 10;  // in the cells
 constexpr int kMaxRowsWithTotals = 20;   // at the margins; above, bars only
 
@@ -33,7 +32,7 @@ constexpr double kDarkTextFrom = 0.62;  // above this, text on a cell is dark in
 
 // Ranks per row. A row spans parts of two nodes only if unavoidable.
 int ranks_per_row(const Matrix& matrix) {
-  int size = (matrix.ranks + kMaxRows - 1) / kMaxRows;
+  int size = (matrix.ranks + matrix.max_rows - 1) / matrix.max_rows;
   const int node = matrix.ranks_per_node;
   if (size >= node) return (size + node - 1) / node * node;
   while (node % size != 0) ++size;

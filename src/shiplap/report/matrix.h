@@ -22,6 +22,7 @@ struct Matrix {
   std::string name;  // of the data: "Queries"
   int ranks = 1;
   int ranks_per_node = 1;   // consecutive ones
+  int max_rows = 64;        // above it, rows are folded
   std::vector<Cell> cells;  // in any order. Bytes that stay on their rank are shown, but not summed
 };
 

@@ -28,7 +28,6 @@ namespace {
 using trace::RankSummary;
 using trace::Trace;
 
-constexpr std::size_t kMaxRankRows = 64;
 constexpr std::size_t kMaxUnfoldedRanks = 16;
 constexpr std::size_t kMaxEventsListed = 1000;
 constexpr double kSameTime = 1e-9;  // of the whole
@@ -60,12 +59,11 @@ Rows every_rank(const Trace& trace) {
 }
 
 // Samples rows evenly, including the first, the last, and the one with the peak.
-void sample_rows(Rows& rows, int peak_rank) {
+void sample_rows(Rows& rows, std::size_t most, int peak_rank) {
   const std::size_t all = rows.rows.size();
   std::vector<Row> kept;
   for (std::size_t i = 0; i < all; ++i) {
-    const bool is_even =
-        i * (kMaxRankRows - 1) / (all - 1) != (i + 1) * (kMaxRankRows - 1) / (all - 1);
+    const bool is_even = i * (most - 1) / (all - 1) != (i + 1) * (most - 1) / (all - 1);
     if (is_even || i == 0 || rows.rows[i].rank == peak_rank) kept.push_back(rows.rows[i]);
   }
   rows.note += fmt::format(" {1} of {0} different rows are drawn.",
@@ -73,7 +71,7 @@ void sample_rows(Rows& rows, int peak_rank) {
   rows.rows = std::move(kept);
 }
 
-Rows rows_of(const Trace& trace, const trace::Summary& summary, const plan::Mesh& mesh) {
+Rows rows_of(const Trace& trace, const trace::Summary& summary, const TraceReportText& text) {
   if (trace.ranks.size() <= kMaxUnfoldedRanks) return every_rank(trace);
   Rows result;
   std::string folded;      // the ranks of rows that the mesh does not name
@@ -82,7 +80,7 @@ Rows rows_of(const Trace& trace, const trace::Summary& summary, const plan::Mesh
   for (const IdenticalRanks& group : group_identical_ranks(trace)) {
     const int first = group.ranks.front();
     const std::size_t others = group.ranks.size() - 1;
-    const std::string name = name_by_mesh(group.ranks, mesh);
+    const std::string name = name_by_mesh(group.ranks, text.mesh);
     result.rows.push_back({.rank = first, .name = name.empty() ? std::to_string(first) : name});
     if (others == 0) continue;
     shares = true;
@@ -97,7 +95,8 @@ Rows rows_of(const Trace& trace, const trace::Summary& summary, const plan::Mesh
     result.note = " Ranks with identical timelines share one row" + folded +
                   ". The samples are those of the first.";
   }
-  if (result.rows.size() > kMaxRankRows) sample_rows(result, summary.peak_rank);
+  const std::size_t most = text.limits.rows;
+  if (result.rows.size() > most) sample_rows(result, most, summary.peak_rank);
   return result;
 }
 
@@ -213,8 +212,12 @@ std::string loading_note(const trace::Summary& summary) {
   return fmt::format(" Loading the weights, {} before the step, is not drawn.", to_string(loading));
 }
 
-Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows& rows) {
-  Lanes lanes{.window = summary.step};
+Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows& rows,
+                  const TracePageLimits& limits) {
+  Lanes lanes{.window = summary.step,
+              .max_boxes = limits.boxes,
+              .max_memory_points = limits.memory_points,
+              .min_gap = limits.min_gap};
   std::vector<trace::RankTrace> drawn;  // of the rows
   drawn.reserve(rows.rows.size());
   for (const Row& row : rows.rows) {
@@ -440,12 +443,12 @@ std::vector<IdenticalRanks> group_identical_ranks(const Trace& trace) {
 
 Page trace_page(const Trace& trace, const TraceReportText& text) {
   const trace::Summary summary = trace::summarize(trace);
-  const Rows rows = rows_of(trace, summary, text.mesh);
+  const Rows rows = rows_of(trace, summary, text);
   return {.title = title_of(trace, text, summary),
           .numbers = key_numbers(summary, text.scale),
           .more = more_numbers(summary),
           .assumed = text.assumed,
-          .panels = {lanes_panel(trace, summary, rows), ranks_panel(summary, rows),
+          .panels = {lanes_panel(trace, summary, rows, text.limits), ranks_panel(summary, rows),
                      kinds_panel(summary), events_panel(trace, summary, rows)},
           .command = text.command,
           .version = std::string(version())};

@@ -1,6 +1,8 @@
 // The report page of a trace: timeline, step time, peak memory, bubbles and exposed communication.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,12 +14,24 @@
 
 namespace shiplap::report {
 
+// How much a page draws. Above a limit, rows are sampled and narrow boxes merged, and it says so.
+struct TracePageLimits {
+  std::size_t rows = 64;
+  std::int64_t boxes = 20'000;  // of each of the two strips
+  std::size_t memory_points = 2000;
+  double min_gap = 0;  // pixels
+};
+// A notebook is saved with its pictures: each has less than 1 MB.
+inline constexpr TracePageLimits kNotebookLimits{
+    .rows = 16, .boxes = 1000, .memory_points = 400, .min_gap = 1};
+
 struct TraceReportText {
   std::string name;                  // of the strategy or plan: "1F1B"
   std::vector<std::string> assumed;  // whole sentences
   std::string command;               // that created it
   plan::Mesh mesh;                   // names classes of ranks; no axes: not known
   TraceScale scale;
+  TracePageLimits limits;
 };
 
 [[nodiscard]] Page trace_page(const trace::Trace& trace, const TraceReportText& text);

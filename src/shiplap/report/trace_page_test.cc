@@ -111,6 +111,28 @@ TEST(TraceReport, DrawsSomeOfTooManyRanksAndSaysSo) {
   EXPECT_THAT(html, HasSubstr("64 of 200 different rows are drawn."));
 }
 
+// 64 ranks with 2,000 events and as many changes of memory each.
+TEST(TraceReport, OfANotebookHasLessThanAMegabyte) {
+  Trace trace = example(64, 1e-6);
+  for (trace::RankTrace& rank : trace.ranks) {
+    const Seconds shift = rank.events.front().time;
+    rank.events.clear();
+    for (int i = 0; i < 2000; ++i) {
+      Event event{.kind = i % 2 == 0 ? EventKind::forward : EventKind::send,
+                  .layer = i % 7,
+                  .samples = IndexSet(i / 4)};
+      event.time = shift + Seconds{i * 1e-3};
+      event.duration = {(i % 5 + 1) * 2e-4};
+      rank.events.push_back(event);
+      rank.memory.push_back({.time = event.time, .bytes = {i % 11 * 1000}});
+    }
+  }
+  const std::string html = to_fragment(trace_page(trace, {.name = "a", .limits = kNotebookLimits}));
+  EXPECT_LT(html.size(), 1'000'000U);
+  EXPECT_THAT(html, HasSubstr("of 64 different rows are drawn."));
+  EXPECT_GT(to_fragment(trace_page(trace, {.name = "a"})).size(), 5'000'000U);
+}
+
 TEST(TraceReport, AlikeMeansTheSameTimes) {
   Trace trace = example(4, 0);
   trace.ranks[2].events[0].time += Seconds{1e-6};
