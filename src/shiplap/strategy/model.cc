@@ -4,7 +4,8 @@
 // once). ValueState has what the checks need. A result belongs to the call until it is stored; at
 // the next call, results that are not stored are dropped. Storing over an operand that the result
 // may alias (collectives, update, a sum, a shard) is recorded as `in_place`, so that the plan
-// reuses its memory.
+// reuses its memory. So is storing a received or gathered weight over a loaded one: a step can be
+// repeated only if the new weights end where the old ones were.
 //
 // A blocking communication lives in the coroutine frame (Awaitable); a started one is owned by
 // the model (in_flight_) until it is awaited. From the start until the wait its operand has a
@@ -177,7 +178,14 @@ void Model::throw_empty_slot(Key key) const {
                          "store it first, or check with `contains`");
 }
 
-void Model::throw_not_stored(const std::string& what) const {
+void Model::throw_not_stored(Provenance provenance, const std::string& what) const {
+  if (provenance.kind == Provenance::Kind::shard) {
+    throw_error(
+        "D613", fmt::format("{} is not in storage", what),
+        "a shard is a copy of a part, and only stored values count as memory and can be used",
+        "store the shard first, in place of the whole or under a key of its own, such as "
+        "[layer, 1]");
+  }
   throw_error("D613", fmt::format("{} is not in storage", what),
               "only stored values count as memory and can be used",
               "store the result of each call before the next one: `activations[l] = ..`");
@@ -276,6 +284,9 @@ std::pair<Weight, OptState> Model::load_weights(int layer, int shard, int num_sh
                .provenance = {}};
   add_value(weight, -1);
   add_value(opt, -1);
+  for (const Provenance& loaded : {weight.provenance, opt.provenance}) {
+    values_[loaded.first].is_loaded = true;
+  }
   compute(EventKind::load_weights, {.held = 1, .of = num_shards},
           {.writes = {weight.provenance.first, opt.provenance.first}});
   return {std::move(weight), std::move(opt)};
@@ -475,17 +486,40 @@ void Model::drop_unstored() {
 
 std::int32_t Model::record(const Step& step) {
   dist_.invalidate_timeline();
-  return recorder_.add(step);
+  const std::int32_t index = recorder_.add(step);
+  for (const ValueNumber v : step.reads) {
+    if (v >= 0) values_[v].last_use = index;
+  }
+  for (const ValueNumber v : step.writes) {
+    if (v >= 0) values_[v].last_use = index;
+  }
+  return index;
+}
+
+// Whether the result of a communication can be written to the memory of the loaded value that it
+// replaces: they have the same shards, and that value is not used since the communication began.
+template <class T>
+bool Model::may_replace_loaded(const T& value, const T& before) const {
+  if constexpr (requires { value.step; }) {
+    const ValueState& result = values_[value.provenance.first];
+    const ValueState& loaded = values_[before.provenance.first];
+    const bool same_shards = value.num_shards == before.num_shards && value.shards == before.shards;
+    return loaded.is_loaded && result.begun > loaded.last_use && value.layer == before.layer &&
+           (same_shards || (value.is_complete() && before.is_complete()));
+  }
+  return false;
 }
 
 // Stores a result for the first time. If it replaces the operand that it may alias, it needs no
 // memory of its own.
 template <class T>
-Model::StoredValue Model::store_fresh(T& value, ValueNumber before) {
+Model::StoredValue Model::store_fresh(T& value, const T* before) {
   const ValueNumber number = value.provenance.first;
-  const bool in_place = values_[number].source >= 0 && values_[number].source == before;
+  if (before == nullptr) return {.number = number};
+  const ValueNumber old = before->provenance.first;
+  const bool in_place = values_[number].source == old || may_replace_loaded(value, *before);
   if (in_place) {
-    record({.type = StepType::in_place, .reads = {before, -1, -1}, .writes = {number, -1}});
+    record({.type = StepType::in_place, .reads = {old, -1, -1}, .writes = {number, -1}});
   }
   return {.number = number, .in_place = in_place};
 }
@@ -544,7 +578,7 @@ void Model::store_value(T& value, const T* before) {
   if (before != nullptr && values_[old].readers > 0) {
     throw_in_use(describe(*before));
   }
-  const auto [number, in_place] = fresh ? store_fresh(value, old) : store_derived(value, old);
+  const auto [number, in_place] = fresh ? store_fresh(value, before) : store_derived(value, old);
   values_[number].slots = 1;
   memory_ += values_[number].bytes;
   if (before == nullptr) return;
@@ -553,6 +587,7 @@ void Model::store_value(T& value, const T* before) {
   gone.slots = 0;
   gone.dropped = true;
   memory_ = memory_ - gone.bytes;
+  if (in_place) values_[number].is_loaded = gone.is_loaded;
   if (!in_place) record({.type = StepType::drop, .reads = {old, -1, -1}});
 }
 
@@ -775,6 +810,7 @@ T Model::take(PendingOp& op) {
       may_be_in_place(op.kind) ? provenance_of(op.in).first : ValueNumber{-1};
   T result = std::move(*value);
   add_value(result, source);
+  values_[result.provenance.first].begun = op.step;
   record({.type = StepType::take, .comm_step = op.step, .writes = {result.provenance.first, -1}});
   return result;
 }

@@ -293,7 +293,10 @@ class Model final : private StorageObserver {
     std::int16_t readers = 0;    // communications in flight that read it
     bool being_reduced = false;  // one of the readers overwrites it
     bool dropped = false;
-    ValueNumber source = -1;  // the operand whose memory the result may reuse
+    bool is_loaded = false;      // by load_weights, or has replaced such a value in place
+    ValueNumber source = -1;     // the operand whose memory the result may reuse
+    std::int32_t begun = -1;     // of a communication's result: the step from which it is written
+    std::int32_t last_use = -1;  // the last step that reads or writes it
     Bytes bytes;
   };
 
@@ -313,7 +316,9 @@ class Model final : private StorageObserver {
     bool in_place = false;  // reuses the memory of the old value
   };
   template <class T>
-  StoredValue store_fresh(T& value, ValueNumber before);
+  [[nodiscard]] bool may_replace_loaded(const T& value, const T& before) const;
+  template <class T>
+  StoredValue store_fresh(T& value, const T* before);
   template <class T>
   StoredValue store_derived(T& value, ValueNumber before);
 
@@ -333,10 +338,11 @@ class Model final : private StorageObserver {
                       provenance.first >= 0 &&
                       static_cast<std::size_t>(provenance.first) < values_.size();
     const bool stored = ours && values_[provenance.first].slots > 0;
-    if (!stored) throw_not_stored(describe(value));
+    if (!stored) throw_not_stored(provenance, describe(value));
     if (values_[provenance.first].being_reduced) throw_being_reduced(describe(value));
   }
-  [[noreturn]] void throw_not_stored(const std::string& what) const;
+  [[noreturn]] void throw_not_stored(workload::Provenance provenance,
+                                     const std::string& what) const;
   [[noreturn]] void throw_being_reduced(const std::string& what) const;
   [[noreturn]] void throw_in_use(const std::string& what) const;
   template <class T>

@@ -176,18 +176,21 @@ class ProgramWriter {
       const Rows& begin = allocation_.rows[v];
       const bool same = rows(end).begin == begin.begin && rows(end).count == begin.count;
       if (!dropped && updates == 1 && same) continue;
-      const char* why = dropped        ? "it is dropped"
-                        : updates == 0 ? "it is never updated"
-                        : !same        ? "it ends with other shards"
-                                       : "it is updated more than once";
       throw InputError(Diagnostic{
           .code = "D625",
           .where = {.rank = rank_},
           .what = fmt::format("the step cannot be repeated with {}: {}",
-                              describe(record_.values[v].value), why),
+                              describe(record_.values[v].value),
+                              dropped        ? "it is dropped"
+                              : updates == 0 ? "it is never updated"
+                              : !same        ? "it ends with other shards"
+                                             : "it is updated more than once"),
           .why = "a plan is a step that is repeated: a loaded value must end updated once, in the "
                  "same rows",
-          .help = "store the result of `update` where the loaded value is stored"});
+          .help = !dropped && updates > 0 && !same
+                      ? "load only the shards that are updated: `load_weights(layer, shard, ranks)`"
+                      : "store its update in its place: the result of `update`, or of `all_gather` "
+                        "of the updated shards; or gather it instead of loading it"});
     }
   }
 

@@ -56,10 +56,35 @@ void require_whole_rows(const workload::ModelShape& shape, const Grain& grain) {
       .help = "take a hidden size that is a multiple of the number of shards"});
 }
 
+// Without the loaded values that are dropped before they are used: of a whole weight whose
+// optimizer state is sharded, `load_weights` returns a state that nobody stores.
+Recording without_unused_loads(Recording recording) {
+  std::vector<int> uses(recording.values.size(), 0);  // reads other than drops
+  std::vector<Step*> drops(recording.values.size(), nullptr);
+  for (Step& step : recording.steps) {
+    if (step.type == StepType::drop) drops[step.reads[0]] = &step;
+    if (step.type == StepType::drop) continue;
+    for (const ValueNumber v : step.reads) {
+      if (v >= 0) ++uses[v];
+    }
+  }
+  for (Step& step : recording.steps) {
+    const bool loads =
+        step.type == StepType::compute && step.kind == trace::EventKind::load_weights;
+    for (ValueNumber& v : step.writes) {
+      if (!loads || v < 0 || uses[v] > 0 || drops[v] == nullptr) continue;
+      *drops[v] = Step{.type = StepType::take};  // which lowers to nothing
+      v = -1;
+    }
+  }
+  return recording;
+}
+
 Recording recording_of(const Dist& dist, std::int32_t rank, LoweringPurpose purpose) {
   const Model* const model = dist.models()[rank];
   if (model == nullptr) return {};
-  return purpose == LoweringPurpose::execution ? model->recording() : model->recording_so_far();
+  return without_unused_loads(purpose == LoweringPurpose::execution ? model->recording()
+                                                                    : model->recording_so_far());
 }
 
 std::vector<RankClass> find_rank_classes(const Dist& dist, LoweringPurpose purpose) {

@@ -77,6 +77,51 @@ TEST(ToPlan, RefusesAStepThatCannotBeRepeated) {
   }
 }
 
+// A whole weight, and beside it the shard that the rank updates, of ZeRO 1. `between` runs while
+// the updated shards are gathered.
+template <class Between>
+Task zero1_beside(Model& model, Between between) {
+  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
+  weights[0] = model.load_weights(0).first;
+  std::tie(weights[1], opt_states[0]) = model.load_weights(0, model.rank(), model.ranks());
+  activations[0] = model.get_input_activation(model.samples(model.rank(), model.ranks()));
+  activations[1] = model.forward(0, activations[0], weights[0]);
+  grad_activations[1] = model.loss(activations[1]);
+  std::tie(grad_weights[0], grad_activations[0]) =
+      model.backward(0, activations[0], grad_activations[1], weights[0]);
+  grad_weights[0] = co_await model.all_reduce(grad_weights[0], 0);
+  std::tie(weights[1], opt_states[0]) = model.update(0, grad_weights[0], weights[1], opt_states[0]);
+  auto gathered = model.start_all_gather(weights[1], 0);
+  between(model);
+  weights[0] = co_await gathered;
+  model.set_final_weight(0, weights[0]);
+}
+Task zero1_unused(Model& model) {
+  return zero1_beside(model, [](Model&) {});
+}
+Task zero1_used(Model& model) {
+  return zero1_beside(model, [](Model& m) { m.storage().weights[2] = m.storage().weights[0]; });
+}
+
+// The whole weight and the shard; the state of the optimizer that is not stored is not loaded.
+TEST(ToPlan, GathersAWeightInPlaceOfTheLoadedOne) {
+  const World world{.mesh = {{.name = "dp", .size = 4}}};
+  Trainer trainer(world, {.layers = 1, .batch = 4});
+  trainer.run(zero1_unused);
+  const std::string text = plan::to_text(to_plan(trainer));
+  EXPECT_NE(text.find("buffer w rows 5 "), std::string::npos) << text;
+  EXPECT_NE(text.find("buffer o rows 1 "), std::string::npos) << text;
+}
+
+TEST(ToPlan, DoesNotGatherInPlaceOfAWeightThatIsUsedMeanwhile) {
+  const World world{.mesh = {{.name = "dp", .size = 4}}};
+  Trainer trainer(world, {.layers = 1, .batch = 4});
+  trainer.run(zero1_used);
+  const Diagnostic found = thrown_diagnostic([&] { (void)to_plan(trainer); });
+  EXPECT_EQ(found.code, "D625");
+  EXPECT_NE(found.what.find("it is dropped"), std::string::npos) << found.what;
+}
+
 TEST(ToPlan, WritesACopyAsACast) {
   Trainer trainer(World{}, {.layers = 1, .batch = 1});
   trainer.run(copies);
