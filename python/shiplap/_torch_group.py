@@ -15,7 +15,7 @@ import functools
 import math
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ class _GroupState:
         self.checked: set[tuple[Any, ...]] = set()  # row formats, with NCCL only
         self.engines: dict[float, int] = {}  # numbers of the engine's groups, by deadline
         self.store = store
+        self.staging: dict[tuple[str, torch.dtype], torch.Tensor] = {}
 
 
 def _group_state(group: Any) -> _GroupState:
@@ -232,6 +233,16 @@ class MonitoredGroup:
 
     # ---- collectives
 
+    def staging(self, name: str, count: int, like: torch.Tensor) -> torch.Tensor:
+        """A buffer of this group, for the duration of a message. Memory of the CPU that is
+        allocated anew for every message costs a page fault for each of its pages."""
+        if like.device.type != "cpu" or self.group is None:
+            return like.new_empty(count)
+        buffer = self._state.staging.get((name, like.dtype))
+        if buffer is None or len(buffer) < count:
+            buffer = self._state.staging[name, like.dtype] = like.new_empty(count)
+        return buffer[:count]
+
     def all_to_all(self, output: torch.Tensor, sent: torch.Tensor, output_counts: Sequence[int],
                    sent_counts: Sequence[int], operation: str) -> None:
         """Exchanges rows as bytes, so that any dtype works."""
@@ -251,6 +262,11 @@ class MonitoredGroup:
 
     def _gather(self, numbers: Sequence[int], operation: str) -> list[list[int]]:
         """Gathers the numbers of all ranks, padded with zeros to a fixed size."""
+        return self._start_gather(numbers, operation)()
+
+    def _start_gather(self, numbers: Sequence[int],
+                      operation: str) -> Callable[[], list[list[int]]]:
+        """The same, to be waited for later."""
         length = 1 + _MAX_HASHES
         local = torch.tensor([*numbers, *[0] * (length - len(numbers))], dtype=torch.int64,
                            device=self.device)
@@ -258,11 +274,15 @@ class MonitoredGroup:
         work = self._start(
             lambda: dist.all_gather_into_tensor(all_, local, group=self.group, async_op=True),
             operation)
-        if self.device.type == "cpu":
-            self._wait(work, operation)
-        else:
-            self._wait_for_gpu(work, operation)
-        return all_.reshape(self.size, length)[:, :len(numbers)].tolist()
+
+        def finish() -> list[list[int]]:
+            if self.device.type == "cpu":
+                self._wait(work, operation)
+            else:
+                self._wait_for_gpu(work, operation)
+            return all_.reshape(self.size, length)[:, :len(numbers)].tolist()
+
+        return finish
 
     def check_hashes(self, hashes: dict[str, int], world_size: int) -> None:
         """Raises MetadataMismatch on all ranks if the hashes differ between ranks."""
@@ -292,21 +312,32 @@ class MonitoredGroup:
         A mismatch would corrupt data or crash gloo. With NCCL the check blocks the host until the
         GPU is done, so each format is compared only once.
         """
-        if self.group is None:
-            return
-        kind = (direction, str(xs[0].dtype), *(tuple(x.shape[1:]) for x in xs))
-        if kind in self._state.checked:
-            return
-        local = [_ROWS_MARKER, _hash(repr(kind))]
-        all_numbers = self._gather(local, direction)
-        mismatched = [rank for rank, row in zip(self.ranks, all_numbers) if row != local]
-        if mismatched:
-            _shiplap._raise("D303", f"{direction}: mismatch of rows between ranks",
-                            f"this rank has {kind[2:]} of {kind[1]}; other rows, or another "
-                            "direction, on rank " + ", ".join(map(str, mismatched)),
-                            rank=self.ranks[self.rank])
-        if self.device.type != "cpu":
-            self._state.checked.add(kind)
+        self.start_check_rows([(direction, xs)])()
+
+    def start_check_rows(self, parts: Sequence[tuple[str, Sequence[torch.Tensor]]]
+                         ) -> Callable[[], None]:
+        """The same for the directions of one message, to be waited for later."""
+        kinds = tuple((direction, str(xs[0].dtype), *(tuple(x.shape[1:]) for x in xs))
+                      for direction, xs in parts)
+        if self.group is None or kinds in self._state.checked:
+            return lambda: None
+        local = [_ROWS_MARKER, *(_hash(repr((len(kinds), kind))) for kind in kinds)]
+        gathered = self._start_gather(local, parts[0][0])
+
+        def finish() -> None:
+            all_numbers = gathered()
+            for at, (direction, dtype, *shapes) in enumerate(kinds, 1):
+                mismatched = [rank for rank, row in zip(self.ranks, all_numbers)
+                              if row[0] != local[0] or row[at] != local[at]]
+                if mismatched:
+                    _shiplap._raise("D303", f"{direction}: mismatch of rows between ranks",
+                                    f"this rank has {tuple(shapes)} of {dtype}; other rows, or "
+                                    "another direction, on rank " +
+                                    ", ".join(map(str, mismatched)), rank=self.ranks[self.rank])
+            if self.device.type != "cpu":
+                self._state.checked.add(kinds)
+
+        return finish
 
 
 def _process_group(group: Any) -> Any:

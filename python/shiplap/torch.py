@@ -21,11 +21,12 @@ CPU ranks.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from shiplap import _errors, _shiplap
 from shiplap import dispatch as _dispatch
@@ -55,9 +56,23 @@ _SUMMABLE = {torch.float32, torch.float64, torch.complex64, torch.complex128, to
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 _MAX_UINT32 = 2**32 - 1
 
-# Methods that communicate or read tables of C++ cannot be traced: torch.compile breaks its graph
-# there. Unlike torch.compiler.disable, this does not import the compiler (1 to 2 s).
-_outside_of_graphs = torch._disable_dynamo
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _outside_of_graphs(method: _Method) -> _Method:
+    """Methods that communicate or read tables of C++ cannot be traced: torch.compile breaks its
+    graph there. A call outside of graphs does not import the compiler (1 to 2 s)."""
+    untraced = getattr(torch, "_disable_dynamo")(method)
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return untraced(*args, **kwargs)
+        return method(*args, **kwargs)
+
+    return cast(_Method, call)
+
+
 _MAX_PENDING = 8  # dispatches that are not combined yet; older ones and their graphs are dropped
 
 
@@ -284,15 +299,105 @@ class _Direction:
         with monitored.abort_peers_on_exception():
             at = self.on(xs[0].device)
             widths = [_row_elements(x) for x in xs]
-            sent = _as_integers(xs[0].new_empty((self.sent, sum(widths))))
+            sent = monitored.staging("sent", self.sent * sum(widths), _as_integers(xs[0])).view(
+                self.sent, sum(widths))
             for to, x in zip(torch.split(sent, widths, 1), xs):
                 if to.numel() > 0:
                     torch.index_select(_as_integers(x).reshape(len(x), -1), 0, at.send_rows, out=to)
-            arrived = sent.new_empty((self.arriving, sum(widths)))
+            arrived = monitored.staging("arrived", self.arriving * sum(widths), sent).view(
+                self.arriving, sum(widths))
         monitored.all_to_all(arrived, sent, self.recv_counts, self.send_counts, self.name)
         with monitored.abort_peers_on_exception():
             return tuple(self.finish(part, x, at)
                          for part, x in zip(torch.split(arrived, widths, 1), xs))
+
+
+class _Message:
+    """Queries, keys and values of one dtype in one all_to_all: for each rank its queries, its keys
+    and its values, one after the other. It is packed while the ranks compare their rows."""
+
+    def __init__(self, parts: Sequence[tuple[_Direction, torch.Tensor]]) -> None:
+        self.parts = [(way, x, _as_integers(x).reshape(len(x), -1)) for way, x in parts]
+        ranks = range(len(parts[0][0].send_counts))
+        self.sent = [sum(way.send_counts[r] * rows.shape[1] for way, _, rows in self.parts)
+                     for r in ranks]
+        self.arriving = [sum(way.recv_counts[r] * rows.shape[1] for way, _, rows in self.parts)
+                         for r in ranks]
+
+    @staticmethod
+    def fits(parts: Sequence[tuple[_Direction, torch.Tensor]]) -> bool:
+        first = parts[0][1]
+        return all(x.dtype == first.dtype and x.device == first.device and not way.summed
+                   for way, x in parts)
+
+    def _blocks(self, flat: torch.Tensor, counts: Sequence[Sequence[int]]) -> Any:
+        """The rows of each part of each rank: its index, its first row, and where they lie."""
+        at, begin = 0, [0] * len(self.parts)
+        for rank in range(len(counts[0])):
+            for index, (_, _, rows) in enumerate(self.parts):
+                count, width = counts[index][rank], rows.shape[1]
+                if count * width > 0:
+                    block = flat[at:at + count * width].view(count, width)
+                    yield index, slice(begin[index], begin[index] + count), block
+                at += count * width
+                begin[index] += count
+
+    def pack(self, monitored: MonitoredGroup) -> torch.Tensor:
+        flat = monitored.staging("sent", sum(self.sent), self.parts[0][2])
+        for index, some, block in self._blocks(flat, [way.send_counts for way, _, _ in self.parts]):
+            way, x, rows = self.parts[index]
+            torch.index_select(rows, 0, way.on(x.device).send_rows[some], out=block)
+        return flat
+
+    def _sources(self, flat: torch.Tensor, unit: int) -> list[torch.Tensor]:
+        """Of each part, where each unit of its output lies in the message."""
+        begins = [torch.empty(way.arriving, dtype=torch.int64) for way, _, _ in self.parts]
+        start = flat.storage_offset()
+        for index, some, block in self._blocks(flat, [way.recv_counts for way, _, _ in self.parts]):
+            begins[index][some] = (block.storage_offset() - start +
+                                   torch.arange(len(block)) * block.shape[1]) // unit
+        found = []
+        for (way, x, rows), begin in zip(self.parts, begins):
+            gather = way.on(x.device).gather
+            assert gather is not None
+            units = torch.arange(rows.shape[1] // unit)
+            found.append((begin[gather.cpu(), None] + units).reshape(-1).to(x.device))
+        return found
+
+    def unpack(self, flat: torch.Tensor, cache: dict[Any, list[torch.Tensor]]
+               ) -> tuple[torch.Tensor, ...]:
+        outputs = [x.new_empty((way.rows_out, *x.shape[1:])) for way, x, _ in self.parts]
+        views = [_as_integers(out).view(len(out), rows.shape[1])
+                 for out, (_, _, rows) in zip(outputs, self.parts)]
+        widths = tuple(rows.shape[1] for _, _, rows in self.parts)
+        unit = math.gcd(*widths)
+        # Gather is faster than scatter.
+        if unit > 0 and max(widths) <= 8 * unit and all(
+                way.on(x.device).gather is not None for way, x, _ in self.parts):
+            if (widths, flat.device) not in cache:
+                cache[widths, flat.device] = self._sources(flat, unit)
+            for view, source in zip(views, cache[widths, flat.device]):
+                torch.index_select(flat.view(-1, unit), 0, source, out=view.view(-1, unit))
+            return tuple(outputs)
+        for (way, x, _), view in zip(self.parts, views):
+            if way.on(x.device).gather is None:  # some rows receive nothing
+                view.zero_()
+        for index, some, block in self._blocks(flat, [way.recv_counts for way, _, _ in self.parts]):
+            way, x, _ = self.parts[index]
+            views[index].index_copy_(0, way.on(x.device).recv_rows[some], block)
+        return tuple(outputs)
+
+    def exchange(self, monitored: MonitoredGroup,
+                 cache: dict[Any, list[torch.Tensor]]) -> tuple[torch.Tensor, ...]:
+        compared = monitored.start_check_rows([(way.name, (x,)) for way, x, _ in self.parts])
+        with monitored.abort_peers_on_exception():
+            flat = self.pack(monitored)
+            arrived = monitored.staging("arrived", sum(self.arriving), flat)
+        compared()
+        monitored.all_to_all(arrived[:, None], flat[:, None], self.arriving, self.sent,
+                             self.parts[0][0].name)
+        with monitored.abort_peers_on_exception():
+            return self.unpack(arrived, cache)
 
 
 def _as_integers(x: torch.Tensor) -> torch.Tensor:
@@ -356,6 +461,7 @@ class Exchange:
 
     def _build(self, name: str, pair: _dispatch.MetadataPair, monitored: MonitoredGroup) -> None:
         self._group = monitored
+        self._sources: dict[Any, list[torch.Tensor]] = {}  # of messages, by their rows
         self._forward = _Direction(f"{name}forward", pair.forward, pair.reverse, monitored.rank)
         self._reverse = _Direction(f"{name}reverse", pair.reverse, pair.forward, monitored.rank)
 
@@ -438,6 +544,19 @@ def _check_tensors(direction: _Direction, xs: Sequence[torch.Tensor]) -> None:
 # ---- the Dispatcher
 
 
+def _move_together(of_q: Exchange, of_kv: Exchange, q: torch.Tensor, k: torch.Tensor,
+                   v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Queries, keys and values, in one message if they have one dtype."""
+    parts = [(of_q._forward, q), (of_kv._forward, k), (of_kv._forward, v)]
+    with of_q._group.abort_peers_on_exception():
+        for way, x in parts:
+            _check_tensors(way, (x,))
+        _check_tensors(of_kv._forward, (k, v))
+    if not _Message.fits(parts):
+        return (*of_q._move(False, (q,)), *of_kv._move(False, (k, v)))
+    return _Message(parts).exchange(of_q._group, of_q._sources)
+
+
 class _DispatchFunction(torch.autograd.Function):
     """Q, K and V in one autograd node, so that all ranks send their gradients in the same order,
     even a rank that has no attention to compute and uses none of them.
@@ -454,9 +573,8 @@ class _DispatchFunction(torch.autograd.Function):
     def forward(ctx: Any, of_q: Exchange, of_kv: Exchange, q: torch.Tensor, k: torch.Tensor,
                 v: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.of_q, ctx.of_kv = of_q, of_kv
-        moved_q = of_q._move(False, (q,))
-        moved_kv = of_kv._move(False, (k, v))
-        return (*moved_q, *moved_kv, torch.zeros((), device=q.device))
+        moved = _move_together(of_q, of_kv, q, k, v)
+        return (*moved, torch.zeros((), device=q.device))
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:

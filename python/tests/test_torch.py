@@ -37,6 +37,24 @@ def test_what_comes_out_may_be_changed_in_place():
     assert values(exchanges.changed_in_place, 2) == [[]] * 2
 
 
+def test_a_dispatch_gives_what_its_exchanges_give():
+    assert values(exchanges.dispatch_is_its_exchanges, 3) == [[]] * 3
+
+
+def test_the_first_dispatch_does_not_import_the_compiler():
+    """Which takes a second or two of a processor, and longer on a busy machine."""
+    script = """
+import sys, torch, shiplap.torch
+from shiplap import dispatch
+dispatcher = shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(1, 64, 4, 2, seed=1))
+x = torch.ones(64, 2)
+dispatcher.combine(dispatcher.dispatch(x, x, x)[0])
+dispatcher.cu_seqlens_q, dispatcher.max_seqlen_q
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_what_goes_wrong_when_rows_have_arrived_is_heard():
     for rank, (error, text, seconds) in enumerate(values(exchanges.goes_wrong_after, 3)):
         assert error == ("InternalError" if rank == 1 else "RankFailed")

@@ -123,6 +123,28 @@ def changed_in_place(rank: int, size: int) -> list[str]:
     return wrong
 
 
+def dispatch_is_its_exchanges(rank: int, size: int) -> list[str]:
+    """One message of q, k and v, or several if they cannot be one, gives what each alone gives."""
+    wrong = []
+    shapes: list[tuple[tuple[int, ...], ...]] = [
+        ((4,), (4,), (4,)), ((8, 2), (4,), (4,)), ((3,), (5,), (1,)), ((1,), (16,), (2, 8)),
+        ((0,), (2,), (0,)), ((), (), ()), ((0,), (0,), (0,))]
+    for seed in (2, 3):
+        made = dispatch.create_qkv_dispatch(size, 24, 3, 4, seed=seed)
+        dispatcher = shiplap.torch.Dispatcher(made, deadline=20)
+        for types in ((torch.float32,) * 3, (torch.bfloat16,) * 3,
+                      (torch.float64, torch.float32, torch.float32)):
+            for of in (*shapes, *shapes[:2]):  # the last again, with what was kept
+                q, k, v = (torch.randn(dispatcher.q.tokens, *shape).to(dtype).requires_grad_()
+                           for shape, dtype in zip(of, types))
+                found = dispatcher.dispatch(q, k, v)
+                expected = (dispatcher.q(q), *dispatcher.kv(k, v))
+                if not all(torch.equal(a, b) and a._base is None
+                           for a, b in zip(found, expected)):
+                    wrong.append(f"{of} of {types}, seed {seed}")
+    return wrong
+
+
 def goes_wrong_after(rank: int, size: int) -> Any:
     """On rank 1, when all rows have arrived; the others are in the next exchange by then."""
     made = dispatch.create_qkv_dispatch(size, 24, 3, 4, seed=2)
@@ -132,8 +154,8 @@ def goes_wrong_after(rank: int, size: int) -> Any:
         def planted(*_: Any) -> None:
             raise shiplap.InternalError("planted")
 
-        dispatcher.q._forward.place = planted  # type: ignore[assignment]
-    return raised(lambda: dispatcher.dispatch(x, x, x))
+        shiplap.torch._Message.unpack = planted  # type: ignore[assignment]
+    return raised(lambda: dispatcher.combine(dispatcher.dispatch(x, x, x)[0]))
 
 
 def gradients_are_summed(rank: int, size: int) -> list[str]:
