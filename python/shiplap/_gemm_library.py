@@ -30,6 +30,13 @@ def load() -> str:
     return name
 
 
+@functools.cache
+def is_fast() -> bool:
+    """Whether there is a library that multiplies."""
+    _preload()
+    return bool(_shiplap._gemm_backend() != "reference")
+
+
 def _preload() -> str:
     """Loads pip's oneDNN, wherever it is: the engine alone would look only beside the environment
     that shiplap is in. Returns why it cannot."""

@@ -25,10 +25,10 @@ if jaxlib.version.__version_info__[:3] < _OLDEST:
 
 from shiplap.jax._buffers import create_buffer, destroy_all_buffers, destroy_buffer
 from shiplap.jax._dense import collective_dense
-from shiplap.jax._gemm import gemm
+from shiplap.jax._gemm import GemmOptions, gemm
 from shiplap.jax._group import Group, diagnosed, initialize
 from shiplap.jax._grouped import grouped_gemm
 from shiplap.jax._quantize import dequantize, quantize
 
-__all__ = ["Group", "collective_dense", "create_buffer", "dequantize", "destroy_all_buffers",
+__all__ = ["GemmOptions", "Group", "collective_dense", "create_buffer", "dequantize", "destroy_all_buffers",
            "destroy_buffer", "diagnosed", "gemm", "grouped_gemm", "initialize", "quantize"]

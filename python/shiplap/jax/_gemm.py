@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,11 @@ from shiplap.jax._group import Group, resolve_group
 
 _cpp = _shiplap.jax
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+CommType = Literal["none", "all_gather", "reduce_scatter", "all_reduce", "ag", "rs", "ar"]
+OverlapMethod = Literal["none", "bulk", "pipeline", "ring_exchange"]
+ScalingMode = Literal["no_scaling", "delayed_tensor_scaling", "mxfp8_1d_scaling",
+                      "current_tensor_scaling"]
 TYPES = ("none", "all_gather", "reduce_scatter", "all_reduce")
 # The numbers of TransformerEngine.
 SCALING_MODES = {"no_scaling": 0, "delayed_tensor_scaling": 1, "mxfp8_1d_scaling": 2,
@@ -411,13 +417,67 @@ def check_chunks(chunks: int) -> int:
     return chunks
 
 
+@dataclasses.dataclass(frozen=True)
+class GemmOptions:
+    """How layers multiply and communicate: the arguments of ``gemm`` that are no arrays, under the
+    same names. An argument that is given beside them takes precedence.
+
+    >>> options = shiplap.jax.GemmOptions(comm_type="all_gather", chunks=4)
+    >>> options
+    GemmOptions(comm_type='all_gather', chunks=4)
+    """
+
+    comm_type: CommType | None = None
+    comm_overlap_method: OverlapMethod | None = None
+    atomic_gemm: bool = False
+    comm_overlap_id: int = -1
+    group: Group | None = None
+    activation: Literal["gelu"] | None = None
+    lhs_transposed: bool = False
+    rhs_transposed: bool = False
+    lhs_axis_boundary: int = -1
+    rhs_axis_boundary: int = 1
+    scaling_mode: ScalingMode | int = 0
+    lhs_scale_swizzled: bool = False
+    rhs_scale_swizzled: bool = False
+    out_dtype: Any = None
+    comm_dtype: Any = None
+    rows: int = 0
+    global_size: int = 0
+    chunks: int = 1
+    tapered: bool = False
+    return_gathered: bool = False
+    sum_gradients: bool | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Those that are not the default."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {field.name: values[field.name] for field in dataclasses.fields(self)
+                if values[field.name] is not field.default}
+
+    def __repr__(self) -> str:
+        return f"GemmOptions({', '.join(f'{k}={v!r}' for k, v in self.arguments().items())})"
+
+
+def accept_options(function: _Function) -> _Function:
+    """A decorator: ``options`` stands for the arguments that it has."""
+
+    @functools.wraps(function)
+    def call(*args: Any, options: GemmOptions | None = None, **kwargs: Any) -> Any:
+        return function(*args, **{**(options.arguments() if options else {}), **kwargs})
+
+    return cast(_Function, call)
+
+
 @_deprecated.accept_old_parameters
-def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any = None,
+@accept_options
+def gemm(lhs: Any, rhs: Any, *, options: GemmOptions | None = None,
+         comm_type: CommType | None = None, comm_overlap_method: OverlapMethod | None = None,
          atomic_gemm: bool = False, comm_overlap_id: int = -1, collective_op: Any = None,
-         group: Group | None = None, bias: Any = None, activation: Any = None,
+         group: Group | None = None, bias: Any = None, activation: Literal["gelu"] | None = None,
          alpha: Any = None, accumulate: Any = None, lhs_transposed: bool = False,
          rhs_transposed: bool = False, lhs_axis_boundary: int = -1, rhs_axis_boundary: int = 1,
-         scaling_mode: Any = 0, lhs_scale_inv: Any = None, rhs_scale_inv: Any = None,
+         scaling_mode: ScalingMode | int = 0, lhs_scale_inv: Any = None, rhs_scale_inv: Any = None,
          lhs_scale_swizzled: bool = False, rhs_scale_swizzled: bool = False,
          out_dtype: Any = None, comm_dtype: Any = None, rows: int = 0, global_size: int = 0,
          chunks: int = 1, tapered: bool = False, to_scatter: Any = None,
@@ -433,6 +493,7 @@ def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any 
     all_reduce         global M x local K  local K x N         global M x N
     =================  ==================  ==================  ====================
 
+    ``options`` has those of the following arguments that many layers share.
     ``comm_overlap_method`` is ring_exchange, pipeline, bulk or none; ``shiplap overlap --list``
     lists the supported combinations. Further dimensions are flattened: the dimensions of lhs before
     ``lhs_axis_boundary`` are M (K if ``lhs_transposed``), those of rhs before
@@ -488,9 +549,10 @@ def gemm(lhs: Any, rhs: Any, *, comm_type: Any = None, comm_overlap_method: Any 
     bias = check_bias(bias, (math.prod(columns_shape),), out_dtype, summed)
     all_rows = result_rows(config, sizes_of(config, x, w).rows)
     y_shape = (*unflatten_rows(rows_shape, all_rows), *columns_shape)
-    if kind == "none" and 0 in (x.size, w.size) and to_scatter is None:
-        return _empty_gemm(config, x, w, bias).reshape(y_shape)
     has_derivative = not (is_quantized or accumulate is not None or alpha is not None)
+    if kind == "none" and to_scatter is None and (
+            0 in (x.size, w.size) or (has_derivative and not _gemm_library.is_fast())):
+        return _gemm_of_xla(config, x, w, bias).reshape(y_shape)
     if has_derivative:
         x, w, bias, to_scatter = match_varying_operands([x, w, bias, to_scatter], config)
         y, gathered, scattered = differentiable_gemm(config, x, w, bias, to_scatter)
@@ -535,13 +597,17 @@ def check_dtypes(x: Any, w: Any, out_dtype: Any, comm_dtype: Any) -> Any:
     return out_dtype
 
 
-def _empty_gemm(config: GemmConfig, x: Any, w: Any, bias: Any) -> Any:
-    """A GEMM with a dimension of size 0, left to XLA."""
-    y = (x.T if config.x_is_transposed else x).astype(config.out) @ (
-        w.T if config.w_is_transposed else w).astype(config.out)
+def _gemm_of_xla(config: GemmConfig, x: Any, w: Any, bias: Any) -> Any:
+    """A GEMM without communication that is left to XLA: one with a dimension of size 0, and all if
+    ours would be plain loops. It is rounded once, as ours is."""
+    y = jnp.matmul((x.T if config.x_is_transposed else x).astype(config.out),
+                   (w.T if config.w_is_transposed else w).astype(config.out),
+                   preferred_element_type=jnp.float32)
     if bias is not None:
         y = y + bias.astype(y.dtype)
-    return y if config.activation == "none" else jax.nn.gelu(y, approximate=True)
+    if config.activation != "none":
+        y = jax.nn.gelu(y, approximate=True)
+    return y.astype(config.out)
 
 
 def match_varying_operands(operands: list[Any], config: GemmConfig) -> list[Any]:

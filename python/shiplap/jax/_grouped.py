@@ -113,11 +113,15 @@ _differentiable_gemm.defvjp(_forward, _backward)
 
 
 @_deprecated.accept_old_parameters
-def grouped_gemm(lhs: Any, rhs: Any, group_sizes: Any, *, comm_type: Any = None,
-                 comm_overlap_method: Any = None, atomic_gemm: bool = False,
+@_gemm.accept_options
+def grouped_gemm(lhs: Any, rhs: Any, group_sizes: Any, *,
+                 options: _gemm.GemmOptions | None = None,
+                 comm_type: _gemm.CommType | None = None,
+                 comm_overlap_method: _gemm.OverlapMethod | None = None,
+                 atomic_gemm: bool = False,
                  comm_overlap_id: int = -1, collective_op: Any = None,
                  group: Group | None = None, bias: Any = None, rhs_transposed: bool = False,
-                 scaling_mode: Any = 0, lhs_scale_inv: Any = None, rhs_scale_inv: Any = None,
+                 scaling_mode: _gemm.ScalingMode | int = 0, lhs_scale_inv: Any = None, rhs_scale_inv: Any = None,
                  out_dtype: Any = None, comm_dtype: Any = None, rows: int = 0,
                  global_size: int = 0, chunks: int = 1, tapered: bool = False,
                  sum_gradients: bool | None = None) -> Any:
