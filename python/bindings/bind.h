@@ -93,6 +93,17 @@ decltype(auto) rethrowing_as(const Ask& ask) {
 // Replaces the diagnostics and the message of a Python InputError.
 void set_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostics);
 
+// Diagnostics of the command line in terms of Python arguments: `--seq-length 8` is `block=8`.
+[[nodiscard]] std::vector<Diagnostic> with_argument_names(std::vector<Diagnostic> diagnostics);
+template <class Do>
+auto naming_arguments(const Do& act) {
+  try {
+    return act();
+  } catch (const InputError& error) {
+    throw InputError(with_argument_names(error.diagnostics()));
+  }
+}
+
 // Throws InputError D003: the argument is negative.
 [[noreturn]] void throw_negative(const char* argument);
 

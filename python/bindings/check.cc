@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
 
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "bind.h"
@@ -18,14 +20,6 @@
 
 namespace shiplap::python {
 namespace {
-
-// The result of check(), with its plan.
-struct CheckResult {
-  SharedPlan plan;
-  report::CheckedPlan checked;
-
-  [[nodiscard]] const check::Report& report() const { return checked.report; }
-};
 
 check::Sends parse_sends(const std::string& word) {
   if (word == "eager") return check::Sends::eager;
@@ -46,20 +40,26 @@ check::Rules parse_rules(const std::string& word) {
                               .help = suggest(word, check::rules_names())});
 }
 
-CheckResult check_plan(const SharedPlan& plan, const std::string& rules, const std::string& sends,
-                       std::optional<std::int64_t> eager, bool symmetry) {
-  check::Options options{
-      .rules = parse_rules(rules), .sends = parse_sends(sends), .symmetry = symmetry};
-  if (eager && *eager < 0) throw_negative("eager");
-  if (eager) options.eager_limit = Bytes{*eager};
+struct Wanted {
+  std::string rules;
+  std::string sends;
+  std::optional<std::int64_t> eager;
+  bool symmetry = true;
+};
+
+report::CheckedPlan checked(const SharedPlan& plan, const Wanted& wanted) {
+  check::Options options{.rules = parse_rules(wanted.rules),
+                         .sends = parse_sends(wanted.sends),
+                         .symmetry = wanted.symmetry};
+  if (wanted.eager && *wanted.eager < 0) throw_negative("eager");
+  if (wanted.eager) options.eager_limit = Bytes{*wanted.eager};
   check::Report report =
       with_source_locations(*plan, [&] { return check::check(plan->plan, options); });
   if (plan->source) report::add_source_locations(report, *plan->source);
-  return {.plan = plan,
-          .checked = {.name = plan->name,
-                      .file = plan->source ? plan->source->file : "",
-                      .options = options,
-                      .report = std::move(report)}};
+  return {.name = plan->name,
+          .file = plan->source ? plan->source->file : "",
+          .options = options,
+          .report = std::move(report)};
 }
 
 std::string without_newline(std::string text) {
@@ -73,27 +73,39 @@ std::string finding_text(const check::Finding& finding) {
   return without_newline(text);
 }
 
-std::string report_text(const CheckResult& verdict, bool verbose) {
-  return without_newline(report::check_text(
-      verdict.checked, {}, verbose ? report::Detail::verbose : report::Detail::brief));
+std::string report_text(const report::CheckedPlan& checked, report::Detail detail) {
+  return without_newline(report::check_text(checked, {}, detail));
 }
 
-std::string verdict_html(const CheckResult& verdict) {
-  return fmt::format("<pre style=\"white-space: pre-wrap\">{}</pre>",
-                     report::escaped(report_text(verdict, false)));
+// The fields of shiplap.Report that follow `plan`, but for `_options`.
+nb::tuple check_plan(const SharedPlan& plan, std::string rules, std::string sends,
+                     std::optional<std::int64_t> eager, bool symmetry) {
+  const Wanted wanted{std::move(rules), std::move(sends), eager, symmetry};
+  const report::CheckedPlan found = unlocked([&] { return checked(plan, wanted); });
+  const check::Report& report = found.report;
+  return nb::make_tuple(report.sound(), report.findings, report.ranks, report.operations,
+                        nb::make_tuple(report_text(found, report::Detail::brief),
+                                       report_text(found, report::Detail::verbose)),
+                        to_python(report::check_json(found)),
+                        to_python(report::check_sarif(found)));
 }
 
-nb::object fixed(const CheckResult& verdict) {
-  std::optional<check::Fix> found;
-  {
-    const LongCall released;
-    found = check::fix(verdict.plan->plan, verdict.report(), verdict.checked.options);
-  }
+nb::object fixed(const SharedPlan& plan, std::string rules, std::string sends,
+                 std::optional<std::int64_t> eager, bool symmetry) {
+  const Wanted wanted{std::move(rules), std::move(sends), eager, symmetry};
+  std::optional<check::Fix> found = unlocked([&] {
+    const report::CheckedPlan before = checked(plan, wanted);
+    return check::fix(plan->plan, before.report, before.options);
+  });
   if (!found) return nb::none();
-  SharedPlan plan = std::make_shared<NamedPlan>(std::move(found->plan),
-                                                verdict.plan->name + " (fixed)", std::nullopt);
-  return nb::make_tuple(plan, found->what);
+  SharedPlan sound =
+      std::make_shared<NamedPlan>(std::move(found->plan), plan->name + " (fixed)", std::nullopt);
+  return nb::make_tuple(sound, found->what);
 }
+
+// For pickle.
+using FindingState =
+    std::tuple<Diagnostic, std::vector<Diagnostic>, std::int64_t, std::int64_t, bool>;
 
 void bind_finding(nb::module_& m) {
   using check::Finding;
@@ -126,6 +138,28 @@ void bind_finding(nb::module_& m) {
       .def(
           "to_dict", [](const Finding& f) { return to_python(to_json(f.diagnostic)); },
           nb::sig("def to_dict(self) -> dict[str, Any]"))
+      .def(
+          "__eq__",
+          [](const Finding& a, const Finding& b) {
+            return a.diagnostic == b.diagnostic && a.notes == b.notes;
+          },
+          nb::is_operator())
+      .def("__hash__", [](const Finding& f) { return nb::hash(nb::cast(f.diagnostic)); })
+      .def("__getstate__",
+           [](const Finding& f) {
+             return FindingState(f.diagnostic, f.notes, f.place.exists() ? f.place.rank : -1,
+                                 f.folded, f.only_rendezvous);
+           })
+      .def("__setstate__",
+           [](Finding& f, const FindingState& state) {
+             const auto& [diagnostic, notes, rank, folded, only_rendezvous] = state;
+             new (&f) Finding{.diagnostic = diagnostic,
+                              .place = {},
+                              .notes = notes,
+                              .folded = folded,
+                              .only_rendezvous = only_rendezvous};
+             f.place.rank = rank;
+           })
       .def("__str__", &finding_text)
       .def("__repr__", [](const Finding& f) {
         return fmt::format("<{}: {}>", f.diagnostic.code, f.diagnostic.what);
@@ -136,55 +170,18 @@ void bind_finding(nb::module_& m) {
 
 void bind_check(nb::module_& m) {
   bind_finding(m);
-  nb::class_<CheckResult>(m, "Report",
-                          R"(The result of ``check``. It is true if the plan is sound.)")
-      .def_prop_ro(
-          "sound", [](const CheckResult& v) { return v.report().sound(); },
-          "Whether no finding is an error.")
-      .def_prop_ro(
-          "findings", [](const CheckResult& v) { return v.report().findings; },
-          "Errors and warnings, the most severe first.")
-      .def_prop_ro("codes",
-                   [](const CheckResult& v) {
-                     std::vector<std::string> codes;
-                     for (const auto& f : v.report().findings) codes.push_back(f.diagnostic.code);
-                     return codes;
-                   })
-      .def_prop_ro("ranks", [](const CheckResult& v) { return v.report().ranks; })
-      .def_prop_ro(
-          "operations", [](const CheckResult& v) { return v.report().operations; },
-          "The number of checked operations.")
-      .def_prop_ro("plan", [](const CheckResult& v) { return v.plan; })
-      .def(
-          "fix", &fixed, nb::sig("def fix(self) -> tuple[Plan, str] | None"),
-          "Returns the plan with the smallest reordering that makes it sound, and a description of "
-          "the change; None if swapping two operations does not fix it.")
-      .def(
-          "to_dict",
-          [](const CheckResult& v) {
-            return to_python(unlocked([&] { return report::check_json(v.checked); }));
-          },
-          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.check/1``.")
-      .def(
-          "to_sarif",
-          [](const CheckResult& v) { return to_python(report::check_sarif(v.checked)); },
-          nb::sig("def to_sarif(self) -> dict[str, Any]"), "SARIF 2.1.0, for code scanning.")
-      .def("__bool__", [](const CheckResult& v) { return v.report().sound(); })
-      .def("text", &report_text, nb::kw_only(), "verbose"_a = false,
-           "Returns the findings and the verdict; with ``verbose``, also what was proved, how much "
-           "of it, and what was assumed.")
-      .def("__str__", [](const CheckResult& v) { return report_text(v, false); })
-      .def("__repr__",
-           [](const CheckResult& v) {
-             const std::size_t findings = v.report().findings.size();
-             return fmt::format("<Report {}: {}, {} finding{}>", v.plan->name,
-                                v.report().sound() ? "sound" : "not sound", findings,
-                                findings == 1 ? "" : "s");
-           })
-      .def("_repr_html_", &verdict_html);
-  m.def("check", &check_plan, "plan"_a, nb::kw_only(), "rules"_a = "any", "sends"_a = "both",
-        "eager"_a = nb::none(), "symmetry"_a = true, Released(),
-        "Checks a Plan; see ``shiplap.check``.");
+  m.def("_check", &check_plan, "plan"_a, "rules"_a, "sends"_a, "eager"_a.none(), "symmetry"_a,
+        nb::sig("def _check(plan: Plan, rules: str, sends: str, eager: int | None, symmetry: bool) "
+                "-> tuple[Any, ...]"));
+  m.def("_fix", &fixed, "plan"_a, "rules"_a, "sends"_a, "eager"_a.none(), "symmetry"_a,
+        nb::sig("def _fix(plan: Plan, rules: str, sends: str, eager: int | None, symmetry: bool) "
+                "-> tuple[Plan, str] | None"));
+  m.def(
+      "_pre",
+      [](const std::string& text) {
+        return fmt::format("<pre style=\"white-space: pre-wrap\">{}</pre>", report::escaped(text));
+      },
+      "HTML of a text.");
 }
 
 }  // namespace shiplap::python

@@ -64,7 +64,9 @@ std::string shown(const Dispatch& d) {
 std::string picture(const Dispatch& d) {
   const bool sound = dispatch::validate(d.dispatch).empty();
   if (!d.routing || !sound) return fmt::format("<pre>{}</pre>", report::escaped(shown(d)));
-  return to_fragment(dispatch_page(view_of(d)));
+  report::DispatchView view = view_of(d);
+  view.limits = report::kNotebookDispatch;
+  return to_fragment(dispatch_page(view));
 }
 
 // ---- the layout of attention

@@ -1,7 +1,9 @@
 // Diagnostics and the exceptions that carry them.
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <exception>
+#include <regex>
 #include <tuple>
 #include <typeinfo>
 
@@ -204,6 +206,40 @@ void set_diagnostics(nb::handle error, const std::vector<Diagnostic>& diagnostic
 void raise_signals() {
   const nb::gil_scoped_acquire held;
   if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+}
+
+namespace {
+
+// The Python argument of a flag without its dashes.
+std::string argument_name(std::string flag) {
+  if (flag == "global-batch") return "batch";
+  if (flag == "seq-length") return "block";
+  if (flag == "eager-limit") return "eager";
+  std::ranges::replace(flag, '-', '_');
+  return flag;
+}
+
+std::string with_argument_names(const std::string& text) {
+  static const std::regex kFlag("--([a-z][a-z-]*)( (?=[0-9]))?");
+  std::string result;
+  auto rest = text.cbegin();
+  for (std::sregex_iterator it(text.begin(), text.end(), kFlag), end; it != end; ++it) {
+    result.append(rest, (*it)[0].first);
+    result += argument_name((*it)[1]) + ((*it)[2].matched ? "=" : "");
+    rest = (*it)[0].second;
+  }
+  return result.append(rest, text.cend());
+}
+
+}  // namespace
+
+std::vector<Diagnostic> with_argument_names(std::vector<Diagnostic> diagnostics) {
+  for (Diagnostic& d : diagnostics) {
+    for (std::string* text : {&d.where.flag, &d.what, &d.why, &d.help}) {
+      *text = with_argument_names(*text);
+    }
+  }
+  return diagnostics;
 }
 
 void throw_negative(const char* argument) {

@@ -264,7 +264,7 @@ void bind_holdings(nb::class_<RankModel>& type) {
       .def_prop_ro(
           "log",
           [](const RankModel& r) {
-            return r.ranks->timeline().trace.ranks[r.model->rank()].events;
+            return events_to_python(r.ranks->timeline().trace.ranks[r.model->rank()].events);
           },
           nb::sig("def log(self) -> list[Event]"), "The events of this rank, in program order.")
       .def_prop_ro(

@@ -48,7 +48,7 @@ void bind_overlap(nb::module_& m) {
         Answer found;
         {
           const LongCall released;
-          found = answer(words);
+          found = naming_arguments([&] { return answer(words); });
         }
         return nb::make_tuple(to_python(found.json), found.text);
       },

@@ -79,7 +79,7 @@ void bind_machine(nb::module_& m) {
   nb::class_<hardware::Processor>(m, "Processor", R"(A compute unit of a machine.
 
 >>> f"{shiplap.RuntimePredictor(8).processor.throughput('float16', 1e12):.4g}"
-'9.399e+14')")
+'7.681e+14')")
       .def(
           "throughput",
           [](const hardware::Processor& p, const std::string& datatype, double flops) {

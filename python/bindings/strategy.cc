@@ -94,62 +94,23 @@ auto property(const Ask& ask) {
   };
 }
 
-template <class Ask>
-auto of_summary(const Ask& ask) {
-  return property([ask](Training& t) { return ask(t.summary()); });
-}
-
-std::vector<std::int64_t> peaks(const trace::Summary& summary) {
-  std::vector<std::int64_t> bytes;
-  for (const trace::RankSummary& rank : summary.ranks) bytes.push_back(rank.peak.count);
-  return bytes;
-}
-
 void bind_training(nb::module_& m) {
-  using trace::Summary;
-  nb::class_<Training>(m, "Training", "The result of training a strategy in virtual time.")
+  nb::class_<Training>(m, "_Training", "What shiplap.Training computes when it is first used.")
       .def_prop_ro("name", [](const Training& t) { return t.ranks()->name; })
-      .def_prop_ro("time", property([](Training& t) { return t.ranks()->timeline().end.value; }),
-                   "The total time in seconds.")
-      .def_prop_ro("step_time", of_summary([](const Summary& s) { return s.step_time().value; }),
-                   "The time in seconds without loading weights.")
-      .def_prop_ro(
-          "bubble", of_summary([](const Summary& s) { return s.bubble; }),
-          "The fraction of the ranks' time between the first forward and the last backward in "
-          "which they are idle; None without a pipeline.")
-      .def_prop_ro("exposed",
-                   of_summary([](const Summary& s) { return s.fraction_of_step(s.all.exposed); }),
-                   "The fraction of the ranks' time with exposed communication.")
-      .def_prop_ro("memory", of_summary(peaks), "The peak memory of each rank, in bytes.")
-      .def_prop_ro("peak_memory", of_summary([](const Summary& s) { return s.all.peak.count; }),
-                   "The maximum over ranks, in bytes.")
-      .def_prop_ro("plan", property([](Training& t) { return t.plan(); }),
-                   "The recorded plan, to be checked, simulated and run.")
-      .def_prop_ro("trace", property([](Training& t) { return t.trace(); }),
-                   "The events of all ranks.")
-      .def_prop_ro(
-          "models",
-          [](const Training& t) {
-            std::vector<RankModel> all;
-            for (const auto& model : t.trainer().models()) all.push_back({t.ranks(), model.get()});
-            return all;
-          },
-          "The final Model of each rank.")
+      .def_prop_ro("title", &Training::title)
+      .def_prop_ro("plan", property([](Training& t) { return t.plan(); }))
+      .def_prop_ro("trace", property([](Training& t) { return t.trace(); }))
+      .def_prop_ro("models",
+                   [](const Training& t) {
+                     std::vector<RankModel> all;
+                     for (const auto& model : t.trainer().models()) {
+                       all.push_back({t.ranks(), model.get()});
+                     }
+                     return all;
+                   })
       .def(
           "to_dict", [](Training& t) { return to_python(unlocked([&] { return t.to_json(); })); },
-          nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.train/1``.")
-      .def("__str__",
-           [](Training& t) { return nb::str(nb::cast(unlocked([&] { return t.trace(); }))); })
-      .def("__repr__",
-           [](Training& t) {
-             const trace::Summary& summary =
-                 unlocked([&]() -> const trace::Summary& { return t.summary(); });
-             return fmt::format("<Training {} of {}: step {}, peak memory {}>", t.title(),
-                                t.trainer().world().system.name, to_string(summary.step_time()),
-                                to_string(summary.all.peak));
-           })
-      .def("_repr_html_",
-           [](Training& t) { return unlocked([&] { return picture(*t.trace()); }); });
+          nb::sig("def to_dict(self) -> dict[str, Any]"));
 }
 
 // ---------------------------------------------------------------- the arguments
@@ -167,23 +128,6 @@ std::optional<std::string> mesh_text(nb::handle mesh) {
                         nb::cast<std::string>(nb::str(size)));
   }
   return text;
-}
-
-// Renames command line flags in diagnostics to Python arguments.
-template <class Do>
-auto naming_arguments(const Do& act) {
-  try {
-    return act();
-  } catch (const InputError& error) {
-    std::vector<Diagnostic> all = error.diagnostics();
-    for (Diagnostic& d : all) {
-      if (d.where.flag.starts_with("--")) d.where.flag.erase(0, 2);
-      if (d.where.flag == "global-batch") d.where.flag = "batch";
-      if (d.where.flag == "seq-length") d.where.flag = "block";
-      if (d.where.flag == "zero-stage") d.where.flag = "zero_stage";
-    }
-    throw InputError(all);
-  }
 }
 
 struct Wanted {
@@ -206,6 +150,7 @@ SharedRanks ranks_for_own(const Wanted& wanted, std::string name) {
   const strategy::TrainingSize size = cli::size_of(wanted.flags, wanted.defaults);
   strategy::StrategyInfo entry{
       .name = name, .summary = "", .axes = {}, .shards = {}, .aliases = {}};
+  entry.zero_stages = true;  // it reads the stage from its model
   for (const plan::Axis& axis : size.mesh) entry.axes.push_back(axis.name);
   if (entry.axes.empty()) entry.axes = {"dp"};
   strategy::World world = strategy::world_for(entry, size);
@@ -244,117 +189,45 @@ std::unique_ptr<Training> train_own(const Wanted& wanted, nb::handle strategy) {
   return std::make_unique<Training>(std::move(ranks));
 }
 
-struct Sizes {
-  std::optional<std::int64_t> ranks, layers, batch, microbatches, chunks, zero_stage, hidden, block;
-};
-
-struct Options {
-  nb::object mesh;
-  std::optional<std::string> datatype;
-  std::optional<int> moments;
-  std::string hardware;
-  std::int64_t eager = 0;
-};
-
-Wanted wanted(const Sizes& sizes, const Options& options, const workload::ModelShape& usual) {
-  Wanted result;
-  result.flags = {.strategy = std::nullopt,
-                  .ranks = sizes.ranks,
-                  .mesh = mesh_text(options.mesh),
-                  .layers = sizes.layers,
-                  .global_batch = sizes.batch,
-                  .microbatches = sizes.microbatches,
-                  .chunks = sizes.chunks,
-                  .zero_stage = sizes.zero_stage,
-                  .hidden = sizes.hidden,
-                  .seq_length = sizes.block};
-  result.defaults.shape = usual;
-  if (options.datatype) result.defaults.shape.datatype = parse_datatype(*options.datatype);
-  if (options.moments) result.defaults.shape.moments = *options.moments;
-  const bool moments_fit =
-      result.defaults.shape.moments >= 0 && result.defaults.shape.moments <= 16;
-  if (!moments_fit || options.eager < 0) {
-    throw InputError(Diagnostic{.code = "D003",
-                                .where = {.flag = moments_fit ? "eager" : "moments"},
-                                .what = "expected 0 or more, and at most 16 moments"});
-  }
-  result.world.system = hardware::find_system(options.hardware);
-  result.world.eager_limit = {options.eager};
-  return result;
-}
-
 // Defaults as on the command line: large layers to simulate, small ones to run.
 workload::ModelShape usual_shape(bool for_run) {
   if (!for_run) return {};
   return {.hidden = 64, .block = 16, .datatype = DType::f32};
 }
 
-void bind_train(nb::module_& m) {
-  using Number = std::optional<std::int64_t>;
-  m.def(
-      "train",
-      [](nb::handle strategy, Number ranks, nb::object mesh, Number layers, Number batch,
-         Number microbatches, Number chunks, Number zero_stage, Number hidden, Number block,
-         std::optional<std::string> datatype, std::optional<int> moments, std::string hardware,
-         std::int64_t eager, bool for_run) {
-        const Wanted what = wanted({.ranks = ranks,
-                                    .layers = layers,
-                                    .batch = batch,
-                                    .microbatches = microbatches,
-                                    .chunks = chunks,
-                                    .zero_stage = zero_stage,
-                                    .hidden = hidden,
-                                    .block = block},
-                                   {.mesh = std::move(mesh),
-                                    .datatype = std::move(datatype),
-                                    .moments = moments,
-                                    .hardware = std::move(hardware),
-                                    .eager = eager},
-                                   usual_shape(for_run));
-        if (!nb::isinstance<nb::str>(strategy)) return train_own(what, strategy);
-        return train_library(what, nb::cast<std::string>(strategy));
-      },
-      "strategy"_a, nb::kw_only(), "ranks"_a = nb::none(), "mesh"_a = nb::none(),
-      "layers"_a = nb::none(), "batch"_a = nb::none(), "microbatches"_a = nb::none(),
-      "chunks"_a = nb::none(), "zero_stage"_a = nb::none(), "hidden"_a = nb::none(),
-      "block"_a = nb::none(), "datatype"_a = nb::none(), "moments"_a = nb::none(),
-      "hardware"_a = "h100_80g_nvl8", "eager"_a = 0, "for_run"_a = false,
-      nb::sig("def train(strategy: str | Callable[[Model], Coroutine[Any, Any, object]], *, "
-              "ranks: int | None = None, mesh: dict[str, int] | str | None = None, "
-              "layers: int | None = None, batch: int | None = None, "
-              "microbatches: int | None = None, chunks: int | None = None, "
-              "zero_stage: int | None = None, "
-              "hidden: int | None = None, block: int | None = None, "
-              "datatype: str | None = None, moments: int | None = None, "
-              "hardware: str = 'h100_80g_nvl8', eager: int = 0, for_run: bool = False) "
-              "-> Training"),
-      R"(Trains a strategy in virtual time: a built-in one or your own.
-
->>> async def ddp(model):
-...     weights, opt_states, activations, grad_activations, grad_weights = model.storage()
-...     for l in range(model.layers):
-...         weights[l], opt_states[l] = model.load_weights(l)
-...     activations[0] = model.get_input_activation(model.samples(model.rank, model.ranks))
-...     for l in range(model.layers):
-...         activations[l + 1] = model.forward(l, activations[l], weights[l])
-...     grad_activations[model.layers] = model.loss(activations[model.layers])
-...     for l in reversed(range(model.layers)):
-...         grad_weights[l], grad_activations[l] = model.backward(
-...             l, activations[l], grad_activations[l + 1], weights[l])
-...         del grad_activations[l + 1], activations[l]
-...         grad_weights[l] = await model.all_reduce(grad_weights[l], l)
-...         weights[l], opt_states[l] = model.update(
-...             l, grad_weights[l], weights[l], opt_states[l])
-...         model.set_final_weight(l, weights[l])
->>> shiplap.train(ddp, ranks=8, layers=4, batch=8)
-<Training ddp on 8 ranks of h100_80g_nvl8: step 1.66 ms, peak memory 544 MiB>
->>> shiplap.train("fsdp", ranks=8, layers=4, batch=8)
-<Training fsdp on 8 ranks of h100_80g_nvl8: step 1.15 ms, peak memory 216 MiB>
-
-Arguments are the flags of ``shiplap simulate``, with the same defaults: 4 ranks, 4 layers, 4
-samples per rank, weights of 4096 x 4096 in float16. ``mesh`` gives the axes and their sizes,
-``{"dp": 2, "pp": 4}``; the default for your own strategy is one axis ``dp``. With ``for_run``,
-layers are as small as those of ``shiplap run``, in float32, so that the plan can be run.)");
+// The arguments of shiplap.train, which has checked their types.
+Wanted wanted(const nb::dict& given) {
+  const auto number = [&](const char* name) {
+    return nb::cast<std::optional<std::int64_t>>(given[name]);
+  };
+  Wanted result;
+  result.flags = {.strategy = std::nullopt,
+                  .ranks = number("ranks"),
+                  .mesh = mesh_text(given["mesh"]),
+                  .layers = number("layers"),
+                  .global_batch = number("batch"),
+                  .microbatches = number("microbatches"),
+                  .chunks = number("chunks"),
+                  .zero_stage = number("zero_stage"),
+                  .hidden = number("hidden"),
+                  .seq_length = number("block")};
+  workload::ModelShape& shape = result.defaults.shape;
+  shape = usual_shape(nb::cast<bool>(given["for_run"]));
+  if (const nb::handle datatype = given["datatype"]; !datatype.is_none()) {
+    shape.datatype = parse_datatype(nb::cast<std::string>(datatype));
+  }
+  const std::int64_t moments = number("moments").value_or(shape.moments);
+  const std::int64_t eager = number("eager").value_or(0);
+  const bool moments_fit = moments >= 0 && moments <= 16;
+  if (!moments_fit || eager < 0) {
+    throw InputError(Diagnostic{.code = "D003",
+                                .where = {.flag = moments_fit ? "eager" : "moments"},
+                                .what = "expected 0 or more, and at most 16 moments"});
+  }
+  shape.moments = static_cast<int>(moments);
+  result.world.system = hardware::find_system(nb::cast<std::string>(given["hardware"]));
+  result.world.eager_limit = {eager};
+  return result;
 }
 
 }  // namespace
@@ -365,7 +238,15 @@ void bind_strategy(nb::module_& m) {
   bind_communication(m);
   bind_model(m);
   bind_training(m);
-  bind_train(m);
+  m.def(
+      "_train",
+      [](nb::handle strategy, const nb::dict& given) {
+        const Wanted what = wanted(given);
+        if (!nb::isinstance<nb::str>(strategy)) return train_own(what, strategy);
+        return train_library(what, nb::cast<std::string>(strategy));
+      },
+      "strategy"_a, "given"_a,
+      nb::sig("def _train(strategy: object, given: dict[str, Any]) -> _Training"));
   m.def(
       "strategies",
       [] {

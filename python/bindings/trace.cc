@@ -27,23 +27,12 @@
 namespace shiplap::python {
 namespace {
 
-report::Page page_of(const NamedTrace& trace) {
-  return report::trace_page(
-      trace.trace,
-      {.name = trace.name, .assumed = trace.assumed, .command = "", .mesh = trace.mesh});
-}
-
-// Weights are loaded once but there are many steps, so a static drawing shows only the step.
-NamedTrace without_loading(NamedTrace named) {
-  const trace::Summary known = trace::summarize(named.trace);
-  const Seconds begin = known.step.begin;
-  if (begin <= known.whole.begin || known.step.end <= begin) return named;
-  for (trace::RankTrace& rank : named.trace.ranks) {
-    rank = report::cut_before(std::move(rank), begin);
-  }
-  named.assumed.push_back(fmt::format("Loading the weights, {} before it, is left out.",
-                                      to_string(begin - known.whole.begin)));
-  return named;
+report::Page page_of(const NamedTrace& trace, const report::TracePageLimits& limits) {
+  return report::trace_page(trace.trace, {.name = trace.name,
+                                          .assumed = trace.assumed,
+                                          .command = "",
+                                          .mesh = trace.mesh,
+                                          .limits = limits});
 }
 
 const trace::RankTrace& rank_of(const NamedTrace& trace, std::int64_t rank) {
@@ -66,41 +55,78 @@ std::int64_t events_of(const NamedTrace& trace) {
   return events;
 }
 
-void bind_event(nb::module_& m) {
-  using trace::Event;
-  nb::class_<Event>(m, "Event", "One event on one rank.")
-      .def_prop_ro(
-          "kind", [](const Event& e) { return trace::name(e.kind); }, "``forward``, ..")
-      .def_prop_ro(
-          "typ", [](const Event& e) { return trace::name(e.kind); }, "The same.")
-      .def_ro("rank", &Event::rank)
-      .def_prop_ro(
-          "layer",
-          [](const Event& e) { return e.layer < 0 ? std::nullopt : std::optional(e.layer); })
-      .def_ro("stream", &Event::stream, "0 is ``main``.")
-      .def_prop_ro(
-          "peer", [](const Event& e) { return e.peer < 0 ? std::nullopt : std::optional(e.peer); },
-          "The other rank of a message.")
-      .def_prop_ro(
-          "time", [](const Event& e) { return e.time.value; }, "The start time in seconds.")
-      .def_prop_ro(
-          "duration", [](const Event& e) { return e.duration.value; }, "Seconds.")
-      .def_prop_ro(
-          "end", [](const Event& e) { return e.end().value; }, "Seconds.")
-      .def_prop_ro(
-          "bytes", [](const Event& e) { return e.bytes.count; }, "The bytes of communication.")
-      .def_prop_ro(
-          "memory", [](const Event& e) { return e.memory.count; }, "The bytes of memory in use.")
-      .def_prop_ro(
-          "samples",
-          [](const Event& e) {
-            return nb::steal<nb::frozenset>(PyFrozenSet_New(nb::cast(e.samples.indices()).ptr()));
-          },
-          nb::sig("def samples(self) -> frozenset[int]"))
-      .def("__repr__", [](const Event& e) {
-        return fmt::format("<{} on rank {} at {}, {}>", trace::label(e), e.rank, to_string(e.time),
-                           to_string(e.duration));
-      });
+// Of shiplap.Event.
+nb::object made_event(const nb::object& type, const trace::Event& e) {
+  const auto if_any = [](std::int64_t n) { return n < 0 ? nb::none() : nb::object(nb::int_(n)); };
+  return type(trace::name(e.kind), e.rank, if_any(e.layer), e.stream, if_any(e.peer), e.time.value,
+              e.duration.value, e.bytes.count, e.memory.count, frozen_set(e.samples));
+}
+
+// For pickle: all that a trace has.
+using EventState =
+    std::tuple<std::tuple<int, std::int32_t, std::int32_t, std::int32_t>,
+               std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int64_t>,
+               std::tuple<double, double, std::int64_t, std::int64_t>, std::vector<std::int32_t>>;
+using RankState = std::pair<std::vector<EventState>, std::vector<std::pair<double, std::int64_t>>>;
+using TraceState =
+    std::tuple<std::string, std::vector<std::string>,
+               std::vector<std::pair<std::string, std::int64_t>>, std::vector<std::string>,
+               std::vector<std::string>, std::vector<RankState>>;
+
+TraceState state_of(const NamedTrace& named) {
+  std::vector<std::pair<std::string, std::int64_t>> mesh;
+  for (const plan::Axis& axis : named.mesh.axes) mesh.emplace_back(axis.name, axis.size);
+  std::vector<RankState> ranks;
+  for (const trace::RankTrace& rank : named.trace.ranks) {
+    auto& [events, memory] = ranks.emplace_back();
+    for (const trace::Event& e : rank.events) {
+      events.push_back({{static_cast<int>(e.kind), e.rank, e.layer, e.stream},
+                        {e.operation, e.peer, e.axis, e.match},
+                        {e.time.value, e.duration.value, e.bytes.count, e.memory.count},
+                        e.samples.indices()});
+    }
+    for (const trace::MemoryPoint& point : rank.memory) {
+      memory.emplace_back(point.time.value, point.bytes.count);
+    }
+  }
+  return {named.name, named.assumed, mesh, named.trace.streams, named.trace.axes, ranks};
+}
+
+trace::Event event_of(const EventState& state) {
+  const auto& [what, links, numbers, samples] = state;
+  const auto& [kind, rank, layer, stream] = what;
+  const auto& [operation, peer, axis, match] = links;
+  const auto& [time, duration, bytes, memory] = numbers;
+  return {.kind = static_cast<trace::EventKind>(kind),
+          .rank = rank,
+          .layer = layer,
+          .stream = stream,
+          .operation = operation,
+          .peer = peer,
+          .axis = axis,
+          .match = match,
+          .time = {time},
+          .duration = {duration},
+          .bytes = {bytes},
+          .memory = {memory},
+          .samples = IndexSet(samples)};
+}
+
+NamedTrace trace_of(const TraceState& state) {
+  const auto& [name, assumed, mesh, streams, axes, ranks] = state;
+  NamedTrace named{.trace = {.streams = streams, .axes = axes, .ranks = {}},
+                   .name = name,
+                   .assumed = assumed,
+                   .mesh = {}};
+  for (const auto& [axis, size] : mesh) named.mesh.axes.push_back({axis, size});
+  for (const auto& [events, memory] : ranks) {
+    trace::RankTrace& rank = named.trace.ranks.emplace_back();
+    for (const EventState& event : events) rank.events.push_back(event_of(event));
+    for (const auto& [time, bytes] : memory) {
+      rank.memory.push_back({.time = {time}, .bytes = {bytes}});
+    }
+  }
+  return named;
 }
 
 // kind, layer, time, duration, bytes, memory, samples, peer, match; -1: none.
@@ -138,6 +164,13 @@ std::shared_ptr<NamedTrace> trace_of_events(const std::string& name,
 
 }  // namespace
 
+nb::list events_to_python(const std::vector<trace::Event>& events) {
+  const nb::object type = nb::module_::import_("shiplap._results").attr("Event");
+  nb::list all;
+  for (const trace::Event& event : events) all.append(made_event(type, event));
+  return all;
+}
+
 trace::EventKind parse_event_kind(const std::string& name) {
   using trace::EventKind;
   std::vector<std::string> names;
@@ -154,12 +187,11 @@ trace::EventKind parse_event_kind(const std::string& name) {
 }
 
 std::string picture(const NamedTrace& trace) {
-  return to_fragment(page_of(without_loading(trace)));
+  return to_fragment(page_of(trace, report::kNotebookLimits));
 }
-std::string page(const NamedTrace& trace) { return to_html(page_of(trace)); }
+std::string page(const NamedTrace& trace) { return to_html(page_of(trace, {})); }
 
 void bind_trace(nb::module_& m) {
-  bind_event(m);
   nb::class_<NamedTrace>(m, "Trace", R"(The events of all ranks.
 
 >>> trace = shiplap.train("ddp", ranks=2).trace
@@ -168,8 +200,20 @@ void bind_trace(nb::module_& m) {
       .def("__len__", [](const NamedTrace& t) { return t.trace.ranks.size(); })
       .def_prop_ro("streams", [](const NamedTrace& t) { return t.trace.streams; })
       .def(
-          "events", [](const NamedTrace& t, std::int64_t rank) { return rank_of(t, rank).events; },
-          "rank"_a, "The events of one rank, in program order.")
+          "events",
+          [](const NamedTrace& t, std::int64_t rank) {
+            return events_to_python(rank_of(t, rank).events);
+          },
+          "rank"_a, nb::sig("def events(self, rank: int) -> list[Event]"),
+          "The events of one rank, in program order.")
+      .def(
+          "__getitem__",
+          [](const NamedTrace& t, std::int64_t rank) {
+            const std::int64_t ranks = std::ssize(t.trace.ranks);
+            return events_to_python(rank_of(t, rank < 0 ? rank + ranks : rank).events);
+          },
+          "rank"_a, nb::sig("def __getitem__(self, rank: int) -> list[Event]"),
+          "The same; so a trace can be iterated.")
       .def(
           "summary",
           [](const NamedTrace& t) {
@@ -209,7 +253,22 @@ void bind_trace(nb::module_& m) {
              return fmt::format("<Trace {}: {} ranks, {} events>", t.name, t.trace.ranks.size(),
                                 events_of(t));
            })
-      .def("_repr_html_", &picture, Released());
+      .def("_repr_html_", &picture, Released())
+      .def(
+          "__eq__",
+          [](const NamedTrace& a, const NamedTrace& b) {
+            return a.name == b.name && a.trace == b.trace;
+          },
+          nb::is_operator())
+      .def("__hash__",
+           [](const NamedTrace& t) {
+             return nb::hash(nb::make_tuple(t.name, t.trace.ranks.size(), events_of(t)));
+           })
+      .def("__getstate__", &state_of)
+      .def("__setstate__",
+           [](NamedTrace& t, const TraceState& state) { new (&t) NamedTrace(trace_of(state)); });
+  m.def("_seconds", [](double s) { return to_string(Seconds{s}); }, "Such as ``1.66 ms``.");
+  m.def("_bytes", [](std::int64_t b) { return to_string(Bytes{b}); }, "Such as ``536 MiB``.");
   m.def("_trace_of_events", &trace_of_events, "name"_a, "ranks"_a, "assumed"_a,
         "A trace of events from Python, by rank and in order: kind, layer, time, duration, bytes, "
         "memory, samples, peer, match.");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bind.h"
 #include "shiplap/plan/mesh.h"
 #include "shiplap/trace/event.h"
 #include "shiplap/trace/trace.h"
@@ -21,6 +22,9 @@ using SharedTrace = std::shared_ptr<const NamedTrace>;
 
 // Throws InputError D003 for an unknown name, with similar ones.
 [[nodiscard]] trace::EventKind parse_event_kind(const std::string& name);
+
+// As a list of shiplap.Event.
+[[nodiscard]] nb::list events_to_python(const std::vector<trace::Event>& events);
 
 // An HTML fragment for notebooks.
 [[nodiscard]] std::string picture(const NamedTrace& trace);

@@ -33,27 +33,32 @@ from shiplap._errors import (
     MissingDependency,
     RankFailed,
 )
+from shiplap._results import Event, Report, Run, Simulation, Training
 from shiplap._shiplap import (
     Diagnostic,
-    Event,
     Finding,
     Plan,
     Postmortem,
-    Report,
-    Run,
     RuntimePredictor,
-    Simulation,
     Suspect,
     Trace,
-    Training,
     known_systems,
     strategies,
-    train,
 )
 from shiplap._shiplap import version as __version__
 from shiplap import dispatch, strategy
 from shiplap._plan_builder import PlanBuilder
-from shiplap._verbs import Answer, check, explain, overlap, plan_of, postmortem, run, simulate
+from shiplap._verbs import (
+    Answer,
+    check,
+    explain,
+    overlap,
+    plan_of,
+    postmortem,
+    run,
+    simulate,
+    train,
+)
 
 __all__ = [
     "Answer",

@@ -17,8 +17,16 @@ CLASSES = {
 }
 ATTRIBUTES = {
     "Communication": {"under_way": "in_flight"},
+    "Event": {"duration": "duration_s", "end": "end_s", "time": "time_s"},
+    "Simulation": {
+        "exposed": "exposed_communication",
+        "peak_memory": "peak_bytes",
+        "step_time": "step_s",
+        "time": "total_s",
+    },
     "TrafficSummary": {"most_received": "max_received", "most_sent": "max_sent"},
 }
+ATTRIBUTES["Training"] = ATTRIBUTES["Simulation"]
 PARAMETERS = {
     "dispatch_validate": {"most_of_a_kind": "max_per_code"},
     "gemm": {"size_of_all": "global_size"},

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Union
+import pathlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol, Union
 
 from shiplap import _shiplap
-from shiplap._shiplap import Plan, Postmortem, Report, Run, Simulation
+from shiplap._errors import InputError
+from shiplap._results import Report, Run, Simulation, Training
+from shiplap._shiplap import Model, Plan, Postmortem
 from shiplap._torch_schedule import executed_order, to_csv
+
+Path = Union[str, "os.PathLike[str]"]
+Strategy = Callable[[Model], Coroutine[Any, Any, object]]
+Datatype = Literal["float8", "float16", "bfloat16", "float32"]
+Rules = Literal["any", "nccl", "mpi", "gloo"]
+Sends = Literal["both", "eager", "rendezvous"]
 
 
 class HasPlan(Protocol):
@@ -60,11 +70,92 @@ def plan_of(subject: Subject) -> Plan:
     )
 
 
+def _checked(name: str, value: Any) -> int | None:
+    """An integer, of numpy too; the error names the argument."""
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an int, found {value!r}") from None
+
+
+def train(
+    strategy: str | Strategy,
+    *,
+    ranks: int | None = None,
+    mesh: Mapping[str, int] | str | None = None,
+    layers: int | None = None,
+    batch: int | None = None,
+    microbatches: int | None = None,
+    chunks: int | None = None,
+    zero_stage: int | None = None,
+    hidden: int | None = None,
+    block: int | None = None,
+    datatype: Datatype | None = None,
+    moments: int | None = None,
+    hardware: Path = "h100_80g_nvl8",
+    eager: int = 0,
+    for_run: bool = False,
+) -> Training:
+    """Trains a strategy in virtual time: a built-in one or your own.
+
+    >>> async def ddp(model):
+    ...     weights, opt_states, activations, grad_activations, grad_weights = model.storage()
+    ...     for l in range(model.layers):
+    ...         weights[l], opt_states[l] = model.load_weights(l)
+    ...     activations[0] = model.get_input_activation(model.samples(model.rank, model.ranks))
+    ...     for l in range(model.layers):
+    ...         activations[l + 1] = model.forward(l, activations[l], weights[l])
+    ...     grad_activations[model.layers] = model.loss(activations[model.layers])
+    ...     for l in reversed(range(model.layers)):
+    ...         grad_weights[l], grad_activations[l] = model.backward(
+    ...             l, activations[l], grad_activations[l + 1], weights[l])
+    ...         del grad_activations[l + 1], activations[l]
+    ...         grad_weights[l] = await model.all_reduce(grad_weights[l], l)
+    ...         weights[l], opt_states[l] = model.update(
+    ...             l, grad_weights[l], weights[l], opt_states[l])
+    ...         model.set_final_weight(l, weights[l])
+    >>> shiplap.train(ddp, ranks=8, layers=4, batch=8)
+    <Training ddp on 8 ranks of h100_80g_nvl8: step 1.66 ms, peak memory 544 MiB>
+    >>> shiplap.train("fsdp", ranks=8, layers=4, batch=8)
+    <Training fsdp on 8 ranks of h100_80g_nvl8: step 1.15 ms, peak memory 216 MiB>
+
+    ``strategy`` is one of ``strategies()``, or an ``async def`` that every rank runs with its own
+    ``Model``.
+
+    ``ranks`` is the number of ranks, 4. ``mesh`` gives its axes and their sizes, of which the last
+    varies fastest: ``{"dp": 2, "pp": 4}``. The default of your own strategy is one axis ``dp``.
+
+    ``layers`` is the number of layers, 4, or as many as the stages of a pipeline need. ``batch`` is
+    the number of samples of all ranks, 4 for each; ``microbatches`` is into how many parts each
+    rank splits its samples. ``chunks`` is the number of groups of layers on each rank of an
+    interleaved pipeline, ``zero_stage`` the stage of ZeRO (0 to 3) of ``hybrid``. Your own strategy
+    reads them from its model.
+
+    A weight is a matrix of ``hidden`` x ``hidden``, 4096; a sample has ``block`` tokens, 1024; both
+    are of ``datatype``, ``float16``. The state of the optimizer is as large as ``moments`` weights,
+    2 for Adam.
+
+    ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes are
+    sent at once, others when their receive has started. With ``for_run``, layers are small and in
+    float32, so that ``run`` can execute the plan.
+    """
+    sizes = {"ranks": ranks, "layers": layers, "batch": batch, "microbatches": microbatches,
+             "chunks": chunks, "zero_stage": zero_stage, "hidden": hidden, "block": block,
+             "moments": moments, "eager": eager}
+    given = {name: _checked(name, value) for name, value in sizes.items()}
+    if datatype is not None and not isinstance(datatype, str):
+        raise TypeError(f"datatype: expected a str, found {datatype!r}")
+    axes = dict(mesh) if isinstance(mesh, Mapping) else mesh
+    return Training(_shiplap._train(strategy, {
+        **given, "mesh": axes, "datatype": datatype, "hardware": os.fsdecode(hardware),
+        "for_run": bool(for_run)}))
+
+
 def check(
     plan: Subject,
     *,
-    rules: str = "any",
-    sends: str = "both",
+    rules: Rules = "any",
+    sends: Sends = "both",
     eager: int | None = None,
     symmetry: bool = True,
 ) -> Report:
@@ -80,13 +171,15 @@ def check(
     >>> report
     <Report 1f1b on 4 ranks: sound, 0 findings>
     """
-    return _shiplap.check(
-        plan_of(plan), rules=rules, sends=sends, eager=eager, symmetry=symmetry
-    )
+    subject = plan_of(plan)
+    options: dict[str, Any] = {"rules": rules, "sends": sends, "eager": _checked("eager", eager),
+                               "symmetry": bool(symmetry)}
+    sound, findings, ranks, operations, texts, json, sarif = _shiplap._check(subject, **options)
+    return Report(subject, sound, findings, ranks, operations, texts, json, sarif, options)
 
 
 def simulate(
-    plan: Subject, *, hardware: str = "h100_80g_nvl8", eager: int = 0
+    plan: Subject, *, hardware: Path = "h100_80g_nvl8", eager: int = 0
 ) -> Simulation:
     """Simulates a plan: its step time and memory.
 
@@ -97,7 +190,9 @@ def simulate(
     >>> simulation
     <Simulation ddp on 8 ranks on h100_80g_nvl8: step 1.66 ms, peak memory 536 MiB>
     """
-    return _shiplap.simulate(plan_of(plan), hardware=hardware, eager=eager)
+    subject = plan_of(plan)
+    return Simulation(subject, *_shiplap._simulate(
+        subject, os.fsdecode(hardware), _checked("eager", eager) or 0))
 
 
 def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
@@ -109,7 +204,9 @@ def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
     >>> result.good, len(result.loss)
     (True, 3)
     """
-    return _shiplap.run(plan_of(plan), steps=steps, seed=seed)
+    subject = plan_of(plan)
+    return Run(subject, *_shiplap._run(subject, _checked("steps", steps) or 0,
+                                       _checked("seed", seed) or 0))
 
 
 Contents = Union[bytes, str]
@@ -170,33 +267,80 @@ def _arguments(flags: dict[str, Any]) -> list[str]:
         if value is True:
             arguments.append(flag)
         elif value is not None and value is not False:
-            arguments += [flag, str(value)]
+            text = os.fsdecode(value) if isinstance(value, os.PathLike) else str(value)
+            arguments += [flag, text]
     return arguments
 
 
-def overlap(**flags: Any) -> Answer:
+def overlap(
+    *,
+    op: Literal["ag", "rs", "ar", "none"] | None = None,
+    method: Literal["none", "bulk", "pipeline", "ring_exchange", "auto"] | None = None,
+    atomic: bool = False,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    tp: int | None = None,
+    chunks: int | None = None,
+    tapered: bool = False,
+    type: Literal["bf16", "f16", "f32"] | None = None,
+    scaling: Literal["none", "tensor", "mxfp8"] | None = None,
+    fp8: Literal["e4m3", "e5m2"] | None = None,
+    high_precision_sums: bool = False,
+    groups: int | None = None,
+    hardware: Path | None = None,
+    calibration: Path | None = None,
+    run: bool = False,
+    polled: bool = False,
+    rounds: int | None = None,
+    report: Path | None = None,
+    trace: Path | None = None,
+    list: bool = False,
+    output: Path | None = None,
+) -> Answer:
     """Overlaps a GEMM with its communication: how to split it into chunks, and the time saved.
-
-    The arguments are the flags of ``shiplap overlap``:
 
     >>> shiplap.overlap(op="ag", m=8192, n=8192, k=8192, tp=8, method="auto",
     ...                 hardware="h100_80g_nvl8")["schema"]
     'shiplap.overlap.auto/1'
+
+    ``op`` is the collective: ``ag`` (all-gather of X before the GEMM), ``rs`` (reduce-scatter of
+    Y), ``ar`` (all-reduce of Y), ``none``. X is ``m`` x ``k``, W is ``k`` x ``n``, over all ``tp``
+    ranks (4), of ``type`` (``bf16``). ``groups`` is the number of experts of a grouped GEMM.
+
+    ``method`` is ``ring_exchange`` by default; with ``hardware`` alone, all are compared; ``auto``
+    is the fastest according to ``hardware`` or ``calibration``. ``chunks`` is into how many parts each
+    rank's rows are split (1), ``tapered`` into smaller ones where nothing overlaps them. With
+    ``atomic``, one GEMM call computes all chunks, and a message waits for the counter of its chunk.
+
+    ``scaling`` quantizes X, W and partial sums to FP8, ``fp8`` (``e4m3``): ``tensor`` has one scale
+    for W and one per row of the others, ``mxfp8`` one per 32 values. With ``high_precision_sums``,
+    partial sums are sent as ``type``.
+
+    ``hardware`` predicts times: one of ``known_systems()``, or a file. ``run`` executes and
+    measures it on threads, in ``rounds`` rounds (9); ``polled`` without a progress thread.
+    ``report`` writes an HTML report, ``trace`` a trace, ``output`` the plan. ``list`` lists the
+    supported combinations.
     """
-    for name in {"json", "help"} & flags.keys():
-        raise TypeError(f"{name} is unsupported: the result is a dict; help is in the docstring")
-    if "backend" in flags:
-        raise TypeError("backend is unsupported: for MPI jobs, run `shiplap overlap`")
+    if not (hardware or run or list or method == "auto"):
+        raise InputError.of("D003", "nothing to predict or to measure",
+                            help="give hardware='h100_80g_nvl8', run=True or list=True")
+    found, text = _shiplap._overlap(_arguments(locals()))
     answer = Answer()
-    found, answer.text = _shiplap._overlap(_arguments(flags))
+    answer.text = text
     answer.update(found)
     return answer
 
 
 def explain(code: str) -> str:
-    """Returns the documentation of a diagnostic.
+    """Returns the documentation of a diagnostic, or a page that a docstring names.
 
     >>> print(shiplap.explain("D720").splitlines()[0])
     # D720: a deadlock
+    >>> print(shiplap.explain("docs/strategy.md").splitlines()[0])
+    # Strategies
     """
+    page = pathlib.Path(__file__).parent / code
+    if code.startswith("docs/") and page.suffix == ".md" and page.is_file():
+        return page.read_text(encoding="utf-8")
     return _shiplap._explain(code)

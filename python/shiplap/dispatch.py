@@ -16,6 +16,7 @@ arrays of any library, or nested lists. ``shiplap.torch`` executes a dispatch.
 from __future__ import annotations
 
 import array
+import copyreg
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
@@ -65,6 +66,7 @@ to_dense = _deprecated.accept_old_parameters(_to_dense)
 validate = _deprecated.accept_old_parameters(_validate)
 setattr(Metadata, "to_dense", _deprecated.accept_old_parameters(Metadata.to_dense))
 _deprecated.add_old_attributes(TrafficSummary)
+copyreg.pickle(Segment, lambda s: (Segment, (s.document, s.begin, s.length)))
 
 
 # ---- functions whose parameters have two names: that of the layouts, and that of tensors

@@ -49,6 +49,8 @@ from shiplap._puzzles_dist import (
     error,
 )
 from shiplap._puzzles_replay import Call, Replay
+from shiplap._results import Training
+from shiplap._verbs import train
 
 HIDDEN_SIZE = 4096
 BLOCK_SIZE = 1024
@@ -247,7 +249,7 @@ class RuntimePredictor:
     >>> predictor.get_comm_bytes(shiplap.puzzles.Weight(0, 2, 0))
     33554432
     >>> f"{predictor.get_forward_backward_time(4) * 1e6:.0f} us"
-    '146 us'
+    '184 us'
     """
 
     def __init__(self, world_size: int, config_file_name: str = "h100_80g_nvl8.json") -> None:
@@ -317,7 +319,7 @@ class Model:
     >>> model.memory() / 4096 / 4096
     2.0
     >>> model.log[-1].typ, model.log[-1].duration, model.time
-    ('forward', 77173, 659715)
+    ('forward', 95240, 760600)
     """
 
     def __init__(
@@ -658,7 +660,7 @@ def to_trace(models: Sequence[Model], name: str = "puzzle") -> _shiplap.Trace:
     return _shiplap._trace_of_events(name, _rows(_by_rank(models)), assumed)
 
 
-def to_training(models: Sequence[Model], name: str = "puzzle", **options: Any) -> _shiplap.Training:
+def to_training(models: Sequence[Model], name: str = "puzzle", **options: Any) -> Training:
     """Repeats the calls of all ranks as a strategy of ``shiplap.train``.
 
     Its plan can be checked, simulated and run. ``options`` are those of ``train``, such as
@@ -677,7 +679,7 @@ def to_training(models: Sequence[Model], name: str = "puzzle", **options: Any) -
                 "batch": ranks[0].global_batch_size, "eager": 1 << 62}
     if not options.get("for_run"):
         defaults |= {"hidden": HIDDEN_SIZE, "block": BLOCK_SIZE, "datatype": DATATYPE, "moments": 1}
-    return _shiplap.train(program, **{**defaults, **options})
+    return train(program, **{**defaults, **options})
 
 
 __all__ = [

@@ -4,16 +4,17 @@ A strategy is an ``async def`` that every rank runs with its own ``Model``; ``sh
 it on all ranks. ``docs/strategy.md`` documents all calls, under the same names.
 """
 
-from collections.abc import Callable, Coroutine
+import copyreg
+from collections.abc import Callable
 from typing import Any
 
 from shiplap import _deprecated
+from shiplap._results import Event, Training
 from shiplap._shiplap import (
     Activation,
     ActivationGrad,
     Activations,
     Communication,
-    Event,
     GradActivations,
     GradWeights,
     Model,
@@ -21,17 +22,35 @@ from shiplap._shiplap import (
     OptState,
     OptStates,
     RuntimePredictor,
-    Training,
     Weight,
     WeightGrad,
     Weights,
     strategies,
-    train,
 )
+from shiplap._verbs import Strategy, train
 
 _deprecated.add_old_attributes(Communication)
 
-Strategy = Callable[[Model], Coroutine[Any, Any, object]]
+
+def _pickle_by(kind: type, *fields: str) -> None:
+    """A value is made of these attributes again, by keyword."""
+    def reduce(value: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _made, (kind, {name: getattr(value, name) for name in fields})
+
+    copyreg.pickle(kind, reduce)
+
+
+def _made(kind: Callable[..., Any], fields: dict[str, Any]) -> Any:
+    return kind(**fields)
+
+
+_pickle_by(ModelShape, "hidden", "block", "datatype", "moments")
+_pickle_by(RuntimePredictor, "world_size", "hardware", "shape")
+_pickle_by(Weight, "layer", "layers", "step", "shards", "num_shards")
+_pickle_by(OptState, "layer", "layers", "step", "shards", "num_shards")
+_pickle_by(WeightGrad, "layer", "layers", "samples", "total_samples", "shards", "num_shards")
+_pickle_by(Activation, "layer", "layers", "samples", "total_samples", "shards", "num_shards")
+_pickle_by(ActivationGrad, "layer", "layers", "samples", "total_samples", "summed", "num_summed")
 
 __all__ = [
     "Activation",

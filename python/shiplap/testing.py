@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from shiplap._shiplap import Report
-from shiplap._verbs import Subject, check
+from shiplap._results import Report
+from shiplap._verbs import Rules, Sends, Subject, check
 
 
 def assert_sound(
     plan: Subject,
     *,
-    rules: str = "any",
-    sends: str = "both",
+    rules: Rules = "any",
+    sends: Sends = "both",
     eager: int | None = None,
     warnings: bool = True,
     allow: Collection[str] = (),

@@ -37,7 +37,7 @@ def check_absence() -> None:
         else:
             raise AssertionError(f"shiplap.{name} works without {name}")
     assert shiplap.check(shiplap.train("1f1b", ranks=4, layers=4, batch=8)).sound
-    assert shiplap.simulate(shiplap.train("ddp", ranks=8, batch=8)).time > 0
+    assert shiplap.simulate(shiplap.train("ddp", ranks=8, batch=8)).total_s > 0
     assert shiplap.run(shiplap.train("fsdp", ranks=2, batch=2, for_run=True), steps=2).good
 
 

@@ -16,7 +16,7 @@ def train():
 
 def look():
     training = shiplap.train(TWINS["ddp"], ranks=2, layers=1, batch=2)
-    return training.plan, training.trace, training.memory, training.to_dict()
+    return training.plan, training.trace, training.by_rank, training.to_dict()
 
 
 async def hangs(model):

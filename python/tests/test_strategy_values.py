@@ -178,17 +178,17 @@ def test_the_predictor_prices_what_a_model_does():
     training = shiplap.train("ddp", ranks=4, layers=2, batch=8)
     events = {e.kind: e for e in training.trace.events(0)}
     gradient = WeightGrad(0, 2, range(2), 8)
-    assert predictor.get_collective_time("all_reduce", gradient) == events["all_reduce"].duration
-    assert predictor.get_weight_load_time() == events["load_weights"].duration
-    assert predictor.get_update_step_time() == events["update"].duration
-    assert predictor.get_forward_backward_time(2) == events["forward"].duration
+    assert predictor.get_collective_time("all_reduce", gradient) == events["all_reduce"].duration_s
+    assert predictor.get_weight_load_time() == events["load_weights"].duration_s
+    assert predictor.get_update_step_time() == events["update"].duration_s
+    assert predictor.get_forward_backward_time(2) == events["forward"].duration_s
     assert predictor.get_comm_bytes(gradient) == events["all_reduce"].bytes
     shard = Weight(0, 2).shard(1, 4)
     assert predictor.get_comm_bytes(shard) * 4 == predictor.get_comm_bytes(Weight(0, 2))
     message = shiplap.train("gpipe", ranks=4, layers=4, batch=4)
     send = next(e for e in message.trace.events(0) if e.kind == "send")
     sample = Activation(1, 4, [0], 4)
-    assert predictor.get_send_recv_time(sample, 0, 1) == send.duration
+    assert predictor.get_send_recv_time(sample, 0, 1) == send.duration_s
     assert predictor.get_send_recv_time(sample) == predictor.get_send_recv_time(sample, 0, 3)
 
 

@@ -12,7 +12,7 @@ from shiplap.testing import assert_sound
 plan: shiplap.Plan = shiplap.Plan.read("step.plan")
 report: shiplap.Report = shiplap.check(plan, sends="eager", eager=64)
 codes: list[str] = [finding.code for finding in report.findings]
-seconds: float = shiplap.simulate("step.plan", hardware="b200").step_time
+seconds: float = shiplap.simulate("step.plan", hardware="b200").step_s
 losses: list[float] = shiplap.run(plan, steps=2).loss
 assert_sound(plan, allow={"D731"})
 """

@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import shiplap
 from shiplap.record import _events as ev
@@ -46,7 +46,7 @@ class Recorded:
     kinds: list[list[int]]  # ranks with equal programs
     steps: int
     mesh: str
-    rules: str  # of the library that the script uses: "nccl" or "gloo"
+    rules: Literal["nccl", "gloo"]  # of the library that the script uses: "nccl" or "gloo"
     traffic: list[Traffic]
     recorded: int  # ranks
     value_reads: dict[
@@ -232,7 +232,7 @@ def _by_value(texts: Mapping[int, str]) -> dict[str, list[int]]:
     return result
 
 
-def _rules_of(recordings: Mapping[int, ev.Recording]) -> str:
+def _rules_of(recordings: Mapping[int, ev.Recording]) -> Literal["nccl", "gloo"]:
     calls = (call for recording in recordings.values() for call in recording.calls())
     return "gloo" if all(call.on_host for call in calls) else "nccl"
 
