@@ -123,22 +123,7 @@ void StepWriter::tensors() {
   line("tensor dZ LogitsGrad {}{}", place, voc);
   line("tensor dXF NormedGrad {} sum{}", place, voc);
 
-  if (modules_ > 0) {
-    for (const auto& [name, rest] : std::initializer_list<std::pair<const char*, std::string>>{
-             {"MI", "Tokens " + place},
-             {"ML", "Labels " + place},
-             {"MPE", "Partial " + place + " sum" + voc},
-             {"ME", "Hidden " + place},
-             {"MXF", "Normed " + place},
-             {"MZ", "Logits " + place + voc},
-             {"MST", "LossSum " + place + " sum" + voc},
-             {"dMZ", "LogitsGrad " + place + voc},
-             {"dMXF", "NormedGrad " + place + " sum" + voc},
-             {"dME", "HiddenGrad " + place},
-             {"dJ", "HiddenGrad " + place}}) {
-      line("tensor {}[{}] {}", name, modules_, rest);
-    }
-  }
+  if (modules_ > 0) module_tensors(place, voc);
 
   std::map<std::string, const WeightGroup*> groups;
   for (const Kind& kind : kinds_) {
@@ -146,6 +131,23 @@ void StepWriter::tensors() {
   }
   for (const WeightGroup& group : edges_) groups[group.name] = &group;
   for (const auto& [name, group] : groups) weight_tensors(*group, place);
+}
+
+void StepWriter::module_tensors(const std::string& place, const std::string& voc) {
+  for (const auto& [name, rest] : std::initializer_list<std::pair<const char*, std::string>>{
+           {"MI", "Tokens " + place},
+           {"ML", "Labels " + place},
+           {"MPE", "Partial " + place + " sum" + voc},
+           {"ME", "Hidden " + place},
+           {"MXF", "Normed " + place},
+           {"MZ", "Logits " + place + voc},
+           {"MST", "LossSum " + place + " sum" + voc},
+           {"dMZ", "LogitsGrad " + place + voc},
+           {"dMXF", "NormedGrad " + place + " sum" + voc},
+           {"dME", "HiddenGrad " + place},
+           {"dJ", "HiddenGrad " + place}}) {
+    line("tensor {}[{}] {}", name, modules_, rest);
+  }
 }
 
 void StepWriter::buffers() {

@@ -165,6 +165,7 @@ class StepWriter {
   [[nodiscard]] bool gathers_keys() const;
 
   void tensors();
+  void module_tensors(const std::string& place, const std::string& voc);
 
   [[nodiscard]] std::string key_sum() const { return fmt::format(" sum key {}", layout_.context); }
 
