@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "random_layout.h"
+#include "shiplap/base/error.h"
 #include "shiplap/check/check.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/workload/model.h"
@@ -138,6 +139,29 @@ TEST(Step, OfExperts) {
   layout.expert_tensor = 1;
   layout.global_batch = 16;
   expect_sound(model_named("deepseek-v2-lite"), layout);
+}
+
+TEST(Step, OfModulesForFurtherTokens) {
+  Layout layout = basic();
+  layout.expert = 4;
+  layout.data = 4;
+  expect_sound(model_named("deepseek-v3"), layout);
+  layout.pipeline = 2;
+  layout.stages = {{.embedding = true, .layers = 31}, {.layers = 30, .mtp = 1, .head = true}};
+  layout.schedule = layout::PipelineSchedule::zero_bubble;
+  expect_sound(model_named("deepseek-v3"), layout);
+}
+
+TEST(Step, DoesNotPlanModulesBeforeTheLastStage) {
+  Layout layout = basic();
+  layout.pipeline = 2;
+  layout.stages = {{.embedding = true, .layers = 61}, {.mtp = 1, .head = true}};
+  expect_sound(model_named("deepseek-v3"), layout);
+  layout.pipeline = 3;
+  layout.stages = {{.embedding = true, .layers = 61}, {.mtp = 1}, {.head = true}};
+  EXPECT_THAT([&] { static_cast<void>(step_text(model_named("deepseek-v3"), layout)); },
+              testing::Throws<InputError>(testing::Property(
+                  &InputError::what, testing::HasSubstr("only planned on the last stage"))));
 }
 
 // Of every layout that is legal.
