@@ -3,8 +3,9 @@
     PYTHONPATH=build/release/python python bench/python/dispatch_cost.py [--ranks 4] [--rounds 25]
 
 `dispatch(q, k, v)` on gloo processes of one machine, over the two all_to_all_single of as many
-bytes, with buffers that are there already, plus one copy that packs them. They alternate; the time of a round is that of the slowest rank. Medians of the times, and quartiles of the
-ratios of the rounds. Processor time (`cpu_`, of all ranks) is less disturbed by other programs.
+bytes, with buffers that are there already, plus one copy that packs them. They alternate; the time
+of a round is that of the slowest rank. Medians of the times, and quartiles of the ratios of the
+rounds. Processor time (`cpu_`, of all ranks) is less disturbed by other programs.
 """
 
 import argparse

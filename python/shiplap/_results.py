@@ -1,6 +1,7 @@
 """The results of ``train``, ``check``, ``simulate`` and ``run``: frozen values.
 
-They pickle and copy. An attribute has the name of its key in ``to_dict()`` and in the JSON of the command line.
+They pickle and copy. An attribute has the name of its key in ``to_dict()`` and in the JSON of the
+command line.
 """
 
 from __future__ import annotations

@@ -309,8 +309,8 @@ def overlap(
     ranks (4), of ``type`` (``bf16``). ``groups`` is the number of experts of a grouped GEMM.
 
     ``method`` is ``ring_exchange`` by default; with ``hardware`` alone, all are compared; ``auto``
-    is the fastest according to ``hardware`` or ``calibration``. ``chunks`` is into how many parts each
-    rank's rows are split (1), ``tapered`` into smaller ones where nothing overlaps them. With
+    is the fastest according to ``hardware`` or ``calibration``. ``chunks`` is into how many parts
+    each rank's rows are split (1), ``tapered`` into smaller ones where nothing overlaps them. With
     ``atomic``, one GEMM call computes all chunks, and a message waits for the counter of its chunk.
 
     ``scaling`` quantizes X, W and partial sums to FP8, ``fp8`` (``e4m3``): ``tensor`` has one scale

@@ -30,5 +30,6 @@ from shiplap.jax._group import Group, diagnosed, initialize
 from shiplap.jax._grouped import grouped_gemm
 from shiplap.jax._quantize import dequantize, quantize
 
-__all__ = ["GemmOptions", "Group", "collective_dense", "create_buffer", "dequantize", "destroy_all_buffers",
-           "destroy_buffer", "diagnosed", "gemm", "grouped_gemm", "initialize", "quantize"]
+__all__ = ["GemmOptions", "Group", "collective_dense", "create_buffer", "dequantize",
+           "destroy_all_buffers", "destroy_buffer", "diagnosed", "gemm", "grouped_gemm",
+           "initialize", "quantize"]
