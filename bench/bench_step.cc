@@ -149,18 +149,26 @@ Layout llama_405b(std::int64_t context, std::int64_t ranks) {
   return layout;
 }
 
-// DeepSeek-V3 (arXiv:2412.19437, section 3.2): 16-way pipeline, 64-way experts, ZeRO-1, a module
-// for a further token. Its DualPipe runs two directions; DualPipeV is half of it.
+// DeepSeek-V3 (arXiv:2412.19437, section 3.2): 16-way pipeline, 64-way experts, ZeRO-1.
 Layout deepseek_v3() {
   Layout layout;
   layout.pipeline = 16;
-  layout.schedule = layout::PipelineSchedule::dual_pipe_v;
-  layout.chunks = 2;
   layout.data = 128;
   layout.expert = 64;
   layout.sharding = Sharding::optimizer;
   layout.seq_length = 4096;
   layout.global_batch = 64 * layout.data;
+  layout.stages.assign(16, {.layers = 4});
+  layout.stages.front() = {.embedding = true, .layers = 3};
+  layout.stages.back() = {.layers = 2, .head = true};
+  return layout;
+}
+
+// With its module for a further token, and half of its DualPipe, which runs two directions.
+Layout deepseek_v3_dualpipev() {
+  Layout layout = deepseek_v3();
+  layout.schedule = layout::PipelineSchedule::dual_pipe_v;
+  layout.chunks = 2;
   layout.stages.assign(32, {.layers = 2});
   layout.stages.front() = {.embedding = true, .layers = 1};
   layout.stages[30].layers = 1;
@@ -207,6 +215,7 @@ int main(int argc, char** argv) try {
   measure(json, "405b_16384_cp16", "llama3.1-405b", llama_405b(16, 16'384));
   measure(json, "131072", "llama3.1-405b", llama_405b(1, 131'072));
   measure(json, "deepseek_v3_2048", "deepseek-v3", deepseek_v3());
+  measure(json, "deepseek_v3_dualpipev_2048", "deepseek-v3", deepseek_v3_dualpipev());
   count_layouts(json, layouts);
   count_mutations(json, changes);
   if (as_json) {
