@@ -34,7 +34,8 @@ class Error(Exception):
         if known is None:
             from shiplap._shiplap import _diagnostic
 
-            known = self._diagnostics = (_diagnostic(self._code, str(self)),)
+            known = (_diagnostic(self._code, str(self)),)
+            self.diagnostics = known
         return known
 
     @diagnostics.setter

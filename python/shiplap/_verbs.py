@@ -55,7 +55,8 @@ def plan_of(subject: Subject) -> Plan:
         if path.endswith(".csv"):
             return Plan.from_schedule(_shiplap._read_file(path), path)
         return Plan.read(path)
-    plan = subject.plan if hasattr(type(subject), "plan") else getattr(subject, "plan", None)
+    of_any: Any = subject
+    plan = of_any.plan if hasattr(type(subject), "plan") else getattr(subject, "plan", None)
     if isinstance(plan, Plan):
         return plan
     if isinstance(subject, Mapping) and all(isinstance(rank, int) for rank in subject):

@@ -502,14 +502,14 @@ def _as_pair(value: Any, name: str) -> _dispatch.MetadataPair:
     if isinstance(value, Sequence) and len(value) == 2:
         value = _dispatch.MetadataPair(*value)
     _check_type(value, _dispatch.MetadataPair, name)
-    return value
+    return cast(_dispatch.MetadataPair, value)
 
 
 def _as_dispatch(value: Any) -> _dispatch.QkvDispatch:
     if isinstance(value, Sequence) and len(value) == 5:
         value = _dispatch.QkvDispatch(value[:2], value[2:4], value[4])
     _check_type(value, _dispatch.QkvDispatch, "metadata")
-    return value
+    return cast(_dispatch.QkvDispatch, value)
 
 
 def _check_type(value: object, kind: type, name: str) -> None:

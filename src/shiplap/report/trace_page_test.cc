@@ -130,7 +130,7 @@ TEST(TraceReport, OfANotebookHasLessThanAMegabyte) {
   const std::string html = to_fragment(trace_page(trace, {.name = "a", .limits = kNotebookLimits}));
   EXPECT_LT(html.size(), 1'000'000U);
   EXPECT_THAT(html, HasSubstr("of 64 different rows are drawn."));
-  EXPECT_GT(to_fragment(trace_page(trace, {.name = "a"})).size(), 5'000'000U);
+  EXPECT_GT(to_fragment(trace_page(trace, {.name = "a"})).size(), 2'000'000U);
 }
 
 TEST(TraceReport, AlikeMeansTheSameTimes) {
