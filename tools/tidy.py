@@ -37,7 +37,7 @@ FOREIGN = {
     "MPI": (r"mpi\.h", ["src/shiplap/comm/mpi/", "tests/parts/", "bench/comm/"]),
     "oneDNN": (r"(?:oneapi/dnnl/)?dnnl", ["src/shiplap/kernels/", "tests/parts/"]),
     "SimGrid": (r"(?:simgrid|smpi|xbt)[/.]",
-                ["src/shiplap/comm/", "tests/links/", "tests/parts/"]),
+                ["src/shiplap/comm/", "tests/parts/"]),
     "fmt": (r"fmt/", [""]),
     "GoogleTest": (r"(?:gtest|gmock)/", [""]),
     "Google Benchmark": (r"benchmark/", ["bench/"]),

@@ -16,10 +16,6 @@
 // changes the rates of a connected component, which collect() finds. So flows that share nothing
 // cost O(path): a ring of thousands of messages is as fast as its queue of events.
 //
-// Most events are scheduled with one of a few delays: the latency of a network, the time of a chunk
-// alone. As time only advances, those with one delay are in order when they are added, so they wait
-// in a queue of their own, and only the others in a heap.
-//
 // Invariants: a flow has one valid event, that of the current version. Link::demand is the sum over
 // its users, set to 0 when the last one leaves, so that rounding does not add up.
 #include "shiplap/sim/flows.h"
@@ -59,36 +55,36 @@ std::int32_t Flows::start(double time, std::span<const LinkUse> uses, const Flow
   flow.left = size.rate > 0 ? size.bytes : 0;
   flow.rate = 0;
   if (size.latency > 0) {
-    schedule(id, time, size.latency);
+    schedule(id, time + size.latency);
   } else {
     begin_moving(id, time);
   }
-  find_next();
+  drop_void_events();
   return id;
 }
 
-double Flows::next_event() const { return next_lane_ == kNoEvent ? kInfiniteTime : next_.time; }
+double Flows::next_event() const { return events_.empty() ? kInfiniteTime : events_.top().time; }
 
 Flows::End Flows::advance() {
-  ensure(next_lane_ != kNoEvent, "a flow is under way");
-  const Event event = next_;
-  drop_next();
+  ensure(!events_.empty(), "a flow is under way");
+  const Event event = events_.top();
+  events_.pop();
   Flow& flow = flows_[event.flow];
   if (!flow.moves) {
     begin_moving(event.flow, event.time);
-    find_next();
+    drop_void_events();
     return {.time = event.time};
   }
   flow.moves = false;
   ++flow.version;
   if (flow.max_rate > 0) {
-    const bool shared = is_contended(flow);
-    if (shared) collect(event.flow);
+    flow.left = 0;
+    collect(event.flow);
     leave(event.flow);
-    if (shared) share(event.time);
+    share(event.time);
   }
   free_.push_back(event.flow);
-  find_next();
+  drop_void_events();
   return {.time = event.time, .flow = event.flow};
 }
 
@@ -101,26 +97,16 @@ Flows::End Flows::end_next() {
 
 bool Flows::is_contended(const Link& link) { return link.demand > link.capacity * kRounding; }
 
-bool Flows::is_contended(const Flow& flow) const {
-  return std::ranges::any_of(flow.uses,
-                             [&](const Use& use) { return is_contended(links_[use.link]); });
-}
-
 void Flows::begin_moving(std::int32_t id, double time) {
   Flow& flow = flows_[id];
   flow.moves = true;
   flow.since = time;
   if (flow.left <= 0) {
     flow.max_rate = 0;  // joins no link
-    schedule(id, time, 0);
+    schedule(id, time);
     return;
   }
   join(id);
-  if (!is_contended(flow)) {
-    flow.rate = flow.max_rate;
-    schedule(id, time, flow.left / flow.rate);
-    return;
-  }
   collect(id);
   share(time);
 }
@@ -220,40 +206,16 @@ void Flows::fix(std::int32_t id, double rate, double time) {
   flow.left -= flow.rate * (time - flow.since);
   flow.since = time;
   flow.rate = rate;
-  schedule(id, time, rate > 0 ? std::max(0.0, flow.left) / rate : kInfiniteTime);
+  schedule(id, rate > 0 ? time + std::max(0.0, flow.left) / rate : kInfiniteTime);
 }
 
-void Flows::schedule(std::int32_t id, double time, double delay) {
-  const Event event{.time = time + delay, .flow = id, .version = ++flows_[id].version};
-  for (Lane& lane : lanes_) {
-    if (lane.events.empty()) lane.delay = delay;
-    if (lane.delay != delay) continue;
-    lane.events.push_back(event);
-    return;
-  }
-  events_.push(event);
+void Flows::schedule(std::int32_t id, double time) {
+  events_.push({.time = time, .flow = id, .version = ++flows_[id].version});
 }
 
-void Flows::find_next() {
-  while (!events_.empty() && is_void(events_.top())) events_.pop();
-  next_lane_ = events_.empty() ? kNoEvent : kInQueue;
-  if (!events_.empty()) next_ = events_.top();
-  for (std::size_t k = 0; k < lanes_.size(); ++k) {
-    std::deque<Event>& events = lanes_[k].events;
-    while (!events.empty() && is_void(events.front())) events.pop_front();
-    if (events.empty()) continue;
-    if (next_lane_ != kNoEvent && !(next_ > events.front())) continue;
-    next_ = events.front();
-    next_lane_ = static_cast<std::int32_t>(k);
-  }
-}
-
-void Flows::drop_next() {
-  if (next_lane_ == kInQueue) {
+void Flows::drop_void_events() {
+  while (!events_.empty() && events_.top().version != flows_[events_.top().flow].version)
     events_.pop();
-  } else {
-    lanes_[next_lane_].events.pop_front();
-  }
 }
 
 }  // namespace shiplap::sim

@@ -5,10 +5,7 @@
 //   const Flows::End end = flows.end_next();            // after 0.025 s
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <queue>
 #include <span>
 #include <vector>
@@ -48,9 +45,6 @@ class Flows {
   [[nodiscard]] double rate(std::int32_t flow) const { return flows_[flow].rate; }
 
  private:
-  static constexpr std::int32_t kInQueue = -1;  // the next event is in events_
-  static constexpr std::int32_t kNoEvent = -2;
-
   struct Use {
     std::int32_t link = 0;
     std::int32_t position = 0;  // in Link::users
@@ -89,14 +83,7 @@ class Flows {
     }
   };
 
-  // Events that were all scheduled with the same delay are in the order of time.
-  struct Lane {
-    double delay = 0;
-    std::deque<Event> events;
-  };
-
   [[nodiscard]] static bool is_contended(const Link& link);
-  [[nodiscard]] bool is_contended(const Flow& flow) const;
   void begin_moving(std::int32_t id, double time);
   void join(std::int32_t id);
   void leave(std::int32_t id);
@@ -108,21 +95,13 @@ class Flows {
   // The largest rate that all flows which are not fixed can have.
   [[nodiscard]] double fair_level() const;
   void fix(std::int32_t id, double rate, double time);
-  void schedule(std::int32_t id, double time, double delay);
-  [[nodiscard]] bool is_void(const Event& event) const {
-    return event.version != flows_[event.flow].version;
-  }
-  // Finds the next event: sets next_ and next_lane_.
-  void find_next();
-  void drop_next();
+  void schedule(std::int32_t id, double time);
+  void drop_void_events();
 
   std::vector<Link> links_;
   std::vector<Flow> flows_;
   std::vector<std::int32_t> free_;
-  std::array<Lane, 8> lanes_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;  // those of no lane
-  Event next_;
-  std::int32_t next_lane_ = kNoEvent;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::int32_t> found_;    // flows, by collect()
   std::vector<std::int32_t> touched_;  // links of them
   std::vector<std::int32_t> open_;     // flows without a rate yet, in share()
