@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -21,7 +20,6 @@
 #include "published.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
-#include "shiplap/sim/flows.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/step/step.h"
 #include "shiplap/trace/summary.h"
@@ -96,80 +94,6 @@ double simulation_seconds(const hardware::System& system, std::int64_t ranks) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// A ring all-reduce, message by message: each rank sends a chunk to the next when it has received
-// the one before it, 2 (n - 1) times.
-class RingOfMessages {
- public:
-  RingOfMessages(const hardware::System& system, std::int32_t ranks, Bytes chunk)
-      : ranks_(ranks), flows_(capacities(system, ranks)), state_(ranks), sender_(ranks) {
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-      const Rank next((rank + 1) % ranks);
-      const Seconds latency = cost::message_time(system, {}, Rank(rank), next);
-      const Seconds time = cost::message_time(system, chunk, Rank(rank), next);
-      const auto bytes = static_cast<double>(chunk.count);
-      state_[rank].size = {
-          .latency = latency.value, .bytes = bytes, .rate = bytes / (time - latency).value};
-    }
-  }
-
-  Seconds run() {
-    for (std::int32_t rank = 0; rank < ranks_; ++rank) start(rank, 0);
-    double end = 0;
-    for (std::int64_t left = std::int64_t{2} * ranks_ * (ranks_ - 1); left > 0; --left) {
-      const sim::Flows::End done = flows_.end_next();
-      end = done.time;
-      const std::int32_t rank = sender_[done.flow];
-      const std::int32_t next = (rank + 1) % ranks_;
-      state_[rank].sends = false;
-      ++state_[rank].sent;
-      ++state_[next].received;
-      start(rank, end);
-      start(next, end);
-    }
-    return {end};
-  }
-
- private:
-  struct State {
-    sim::FlowSize size;
-    std::int32_t sent = 0;
-    std::int32_t received = 0;
-    bool sends = false;
-  };
-
-  // Of the hop from each rank to the next: out and in.
-  static std::vector<double> capacities(const hardware::System& system, std::int32_t ranks) {
-    std::vector<double> result;
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-      const std::int64_t size = system.networks.front().size;
-      const bool leaves = (rank + 1) % size == 0;
-      const hardware::Network& network = leaves ? system.networks.back() : system.networks.front();
-      result.insert(result.end(), 2, network.bandwidth.bytes_per_second * network.efficiency);
-    }
-    return result;
-  }
-
-  void start(std::int32_t rank, double time) {
-    State& state = state_[rank];
-    if (state.sends || state.sent > state.received || state.sent == 2 * (ranks_ - 1)) return;
-    state.sends = true;
-    const std::array<sim::LinkUse, 2> uses{{{.link = 2 * rank}, {.link = 2 * rank + 1}}};
-    sender_[flows_.start(time, uses, state.size)] = rank;
-  }
-
-  std::int32_t ranks_;
-  sim::Flows flows_;
-  std::vector<State> state_;
-  std::vector<std::int32_t> sender_;  // by flow
-};
-
-double ring_seconds(const hardware::System& system) {
-  const auto begin = std::chrono::steady_clock::now();
-  const Seconds time = RingOfMessages(system, 2048, {4 * kMiB}).run();
-  ensure(time > Seconds{0}, "a ring takes time");
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 Json measure(const Machines& machines, const std::vector<CollectivePoint>& points) {
   Errors held_out;
   Errors nccl_tests;
@@ -202,7 +126,6 @@ Json measure(const Machines& machines, const std::vector<CollectivePoint>& point
   const hardware::System& system = machines.systems.at("h100_80g_nvl8");
   json.set("simulate_405b_16384_s", simulation_seconds(system, 16'384));
   json.set("simulate_131072_s", simulation_seconds(system, 131'072));
-  json.set("ring_2048_s", ring_seconds(system));
   return json;
 }
 

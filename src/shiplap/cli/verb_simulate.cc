@@ -29,7 +29,6 @@ struct Options {
   ScheduleFlags schedule;
   std::optional<std::string> hardware;
   std::optional<std::int64_t> eager;
-  std::optional<std::string> links;
   TraceFiles files;
   bool no_check = false;
   bool json = false;
@@ -58,14 +57,6 @@ void declare(Flags& flags, Options& options) {
                .example = "65536",
                .old_name = "--eager"},
               options.eager);
-  flags.text({.name = "--links",
-              .value = "HOW",
-              .help = "shared: transfers that cross a link at once share it; separate: each is as "
-                      "fast as alone (separate)",
-              .example = "shared",
-              .values = Values::listed,
-              .choices = {"separate", "shared"}},
-             options.links);
   declare_files(flags, options.files, {.what = "strategy or the schedule"});
   flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);
   flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
@@ -84,7 +75,6 @@ struct Simulated {
   sim::Replay replay;
   trace::Summary summary;
   std::optional<Diagnostic> memory;  // it does not fit
-  bool shares_links = false;
 };
 
 report::TraceScale scale_of(const Simulated& found) {
@@ -99,8 +89,7 @@ report::TraceScale scale_of(const Simulated& found) {
 Json to_json(const Simulated& found) {
   Json json = Json::object({{"schema", "shiplap.simulate/1"},
                             {"name", found.subject.name},
-                            {"hardware", found.system.name},
-                            {"links", found.shares_links ? "shared" : "separate"}});
+                            {"hardware", found.system.name}});
   const Json of_trace = report::trace_to_json(found.replay.trace, found.summary, scale_of(found));
   for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
   json.set("warnings", shiplap::to_json(found.warnings));
@@ -113,8 +102,7 @@ std::string to_text(const Simulated& found, const std::string& title,
                     const report::TextStyle& style) {
   const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
   return report::styled(title, report::kBold, style.colour) +
-         fmt::format(", predicted for {}{}\n{}", found.system.name,
-                     found.shares_links ? ", transfers share links" : "", detail) +
+         fmt::format(", predicted for {}\n{}", found.system.name, detail) +
          (found.replay.problems.empty()
               ? "\n" + report::show_trace(found.replay.trace, found.summary, style,
                                           found.subject.plan.mesh, scale_of(found))
@@ -169,8 +157,7 @@ ExitCode run_verb(const Options& options, Context& context) {
                   .warnings = {},
                   .replay = {},
                   .summary = {},
-                  .memory = {},
-                  .shares_links = options.links == "shared"};
+                  .memory = {}};
   if (is_recording(found.subject.plan)) {
     found.subject.detail = "recorded: communication alone, without computation";
   }
@@ -184,7 +171,6 @@ ExitCode run_verb(const Options& options, Context& context) {
     return sim::replay(subject.plan, {.system = world.system,
                                       .eager_limit = world.eager_limit,
                                       .fold = is_foldable(subject.plan, options),
-                                      .shares_links = found.shares_links,
                                       .progress = context.progress});
   });
   for (Diagnostic& problem : found.replay.problems) {
@@ -195,8 +181,8 @@ ExitCode run_verb(const Options& options, Context& context) {
   found.memory = sim::check_memory(found.summary, world.system);
   std::vector<std::string> assumed;
   if (!subject.detail.empty()) assumed.push_back(subject.detail + ".");
-  assumed.push_back(fmt::format("Predicted for {}, {} contention between transfers.",
-                                found.system.name, found.shares_links ? "with" : "without"));
+  assumed.push_back(
+      fmt::format("Predicted for {}, without contention between transfers.", found.system.name));
   const std::string title =
       subject.mesh.empty() ? subject.title : fmt::format("{} ({})", subject.title, subject.mesh);
   write_files(options.files, subject,

@@ -23,18 +23,10 @@
 // - If operations remain when ready_ is empty, they are deadlocked: each of them waits, directly or
 //   not, for a cycle or for an operation that does not exist (deadlock_report.cc).
 //
-// Computations do not slow each other down, and unless links are shared, transfers do not either: a
-// duration depends on the operation alone. docs/simulate.md states the rules of time.
-//
-// If links are shared, the duration of a transfer depends on what else is under way, so operations
-// run in the order of time: a discrete-event simulation of two queues, the operations that are
-// ready and the events of the flows (flows.cc). An operation with a cost of its own still completes
-// when it starts, which makes its successors ready at a later time.
+// Transfers do not share links and computations do not slow each other down: a duration depends on
+// the operation alone. docs/simulate.md states the rules of time.
 #include <algorithm>
-#include <limits>
-#include <utility>
 
-#include "shiplap/base/cancellation.h"
 #include "shiplap/cost/cost_model.h"
 #include "shiplap/sim/clock_internal.h"
 
@@ -45,17 +37,13 @@ constexpr std::int64_t kProgressInterval = 65'536;
 
 }  // namespace
 
-Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager, bool shares_links)
+Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
     : linked_(linked),
       system_(system),
       eager_(eager),
       time_(linked.matches.size()),
       state_(linked.matches.size()),
       calls_(linked.matching.calls) {
-  if (shares_links) {
-    links_.emplace(system, std::ssize(linked.ranks));
-    flows_.emplace(links_->capacities());
-  }
   for (const GroupCalls& group : linked.matching.groups)
     rank_spans_.push_back(cost::rank_span(group.ranks, system_));
   pending_.reserve(linked.matches.size());
@@ -71,11 +59,6 @@ void Clock::run(const ProgressCallback& progress) {
   ProgressTicker ticker(
       progress, {.what = "replaying operations", .unit = "operations", .total = std::ssize(state_)},
       kProgressInterval);
-  if (flows_) run_by_time(ticker);
-  if (!flows_) run_in_any_order(ticker);
-}
-
-void Clock::run_in_any_order(ProgressTicker& ticker) {
   std::size_t at = 0;
   for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
     if (!linked_.is_linked(rank)) continue;
@@ -91,68 +74,6 @@ void Clock::run_in_any_order(ProgressTicker& ticker) {
         ticker.advance_to(complete_);
       }
     }
-  }
-}
-
-void Clock::run_by_time(ProgressTicker& ticker) {
-  std::size_t at = 0;
-  for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
-    const auto count = std::ssize(linked_.template_of(static_cast<std::int32_t>(rank)).steps);
-    for (std::int32_t k = 0; k < count; ++k, ++at) {
-      if (pending_[at] == 0) make_ready({static_cast<std::int32_t>(rank), k});
-    }
-  }
-  for (;;) {
-    throw_if_cancelled();
-    const double next = flows_->next_event();
-    if (!ready_.empty() && time_[linked_.index(ready_.front())] <= next) {
-      begin(take_ready());
-    } else if (next < std::numeric_limits<double>::infinity()) {
-      end_transit(flows_->advance());
-    } else {
-      return;
-    }
-    ticker.advance_to(complete_);
-  }
-}
-
-bool Clock::is_later(OperationId a, OperationId b) const {
-  const double x = time_[linked_.index(a)];
-  const double y = time_[linked_.index(b)];
-  return x != y ? x > y : a > b;
-}
-
-void Clock::make_ready(OperationId id) {
-  ready_.push_back(id);
-  if (!flows_) return;
-  std::ranges::push_heap(ready_, [&](OperationId a, OperationId b) { return is_later(a, b); });
-}
-
-OperationId Clock::take_ready() {
-  std::ranges::pop_heap(ready_, [&](OperationId a, OperationId b) { return is_later(a, b); });
-  const OperationId id = ready_.back();
-  ready_.pop_back();
-  return id;
-}
-
-void Clock::start_transit(const Transfer& transfer, const Transit& transit) {
-  const std::int32_t flow = flows_->start(transit.begin, transfer.uses, transfer.size);
-  if (std::cmp_greater_equal(flow, transits_.size())) transits_.resize(at(flow) + 1);
-  transits_[flow] = transit;
-}
-
-void Clock::end_transit(const Flows::End& end) {
-  if (end.flow < 0) return;
-  const Transit transit = transits_[end.flow];
-  const double duration = end.time - transit.begin;
-  if (transit.receive.exists()) {
-    if (transit.send.exists()) finish(transit.send, transit.begin, duration);
-    finish(transit.receive, transit.begin, duration);
-    return;
-  }
-  const GroupCalls& group = linked_.matching.groups[transit.call.with];
-  for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
-    finish(group.call(slot, transit.call.n), transit.begin, duration);
   }
 }
 
@@ -198,13 +119,6 @@ void Clock::begin_message(OperationId id, const Step& step) {
   if (!compatible(*linked_.plan, sent, linked_.step(receive)))
     mismatches_.push_back({send, receive});
   const double time = std::max(start(send), start(receive)).value;
-  if (flows_) {
-    return start_transit(links_->message({sent.bytes}, Rank(send.rank), Rank(receive.rank)),
-                         {.send = is_eager(sent) ? OperationId{} : send,
-                          .receive = receive,
-                          .call = {},
-                          .begin = time});
-  }
   const double duration =
       cost::message_time(system_, {sent.bytes}, Rank(send.rank), Rank(receive.rank)).value;
   if (!is_eager(sent)) finish(send, time, duration);
@@ -233,12 +147,6 @@ void Clock::complete_call(plan::Match match, double time) {
   }
   if (mismatch.second.exists()) mismatches_.push_back(mismatch);
   const bool shared = !mismatch.second.exists() && reference.action == ActionKind::collective;
-  if (shared && flows_) {
-    const auto& collective = std::get<plan::Collective>(reference.source->action);
-    return start_transit(links_->collective(collective.kind, {reference.bytes}, group.ranks,
-                                            rank_spans_[match.with]),
-                         {.send = {}, .receive = {}, .call = match, .begin = time});
-  }
   const double together = shared ? duration_of(reference, match.with) : 0;
   for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
     const OperationId id = member(slot);
@@ -281,7 +189,7 @@ void Clock::release(std::int32_t rank, std::int32_t first, std::int32_t last, do
     const OperationId id{rank, successors[k]};
     const std::size_t index = linked_.index(id);
     time_[index] = std::max(time_[index], time);
-    if (--pending_[index] == 0) make_ready(id);
+    if (--pending_[index] == 0) ready_.push_back(id);
   }
 }
 

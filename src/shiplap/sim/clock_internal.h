@@ -2,17 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "shiplap/base/progress.h"
 #include "shiplap/base/units.h"
 #include "shiplap/cost/cost_model.h"
 #include "shiplap/hardware/system.h"
-#include "shiplap/sim/flows.h"
 #include "shiplap/sim/linked_internal.h"
 #include "shiplap/sim/mismatch_internal.h"
-#include "shiplap/sim/shared_links_internal.h"
 
 namespace shiplap::sim {
 
@@ -20,10 +17,7 @@ class Clock {
  public:
   // Sends of up to `eager` bytes do not wait for their receive; 0: all sends are rendezvous.
   // REQUIRES: `linked` and `system` outlive the clock.
-  // With `shares_links`, messages and collectives share the links of the machine.
-  // REQUIRES (with shares_links): all ranks are linked.
-  Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager,
-        bool shares_links = false);
+  Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager);
   // Writes the times and durations of all operations that complete into the events of `linked`.
   void run(const ProgressCallback& progress);
 
@@ -39,23 +33,6 @@ class Clock {
     std::int32_t started = 0;  // members
     double time = 0;           // when the last member started
   };
-
-  // A message or a call that crosses links.
-  struct Transit {
-    OperationId send;  // of a message; if it completes with the receive
-    OperationId receive;
-    plan::Match call;
-    double begin = 0;
-  };
-
-  void run_in_any_order(ProgressTicker& ticker);
-  void run_by_time(ProgressTicker& ticker);
-  void make_ready(OperationId id);
-  OperationId take_ready();
-  // Whether operations that are ready run in this order of time.
-  [[nodiscard]] bool is_later(OperationId a, OperationId b) const;
-  void start_transit(const Transfer& transfer, const Transit& transit);
-  void end_transit(const Flows::End& end);
 
   void begin(OperationId id);
   void begin_message(OperationId id, const Step& step);
@@ -77,10 +54,7 @@ class Clock {
   std::vector<std::int32_t> pending_;
   std::vector<OperationState> state_;
   std::vector<CallProgress> calls_;  // by collective call
-  std::vector<OperationId> ready_;   // if links are shared, a heap, the earliest on top
-  std::optional<MachineLinks> links_;
-  std::optional<Flows> flows_;
-  std::vector<Transit> transits_;  // by flow
+  std::vector<OperationId> ready_;
   std::vector<Mismatch> mismatches_;
   std::int64_t complete_ = 0;
   double end_ = 0;

@@ -65,7 +65,7 @@ Replay replay(const plan::Plan& plan, const ReplayOptions& options,
                         .symmetry = symmetry,
                         .progress = options.progress});
   throw_if_misplaced(linked, options.system);
-  Clock clock(linked, options.system, options.eager_limit, options.shares_links);
+  Clock clock(linked, options.system, options.eager_limit);
   clock.run(options.progress);
 
   Replay result{.end = clock.end(), .problems = mismatch_problems(linked, clock.mismatches())};
@@ -105,7 +105,7 @@ bool is_too_large(const InputError& error) { return error.diagnostics().front().
 }  // namespace
 
 Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
-  if (!options.fold || options.shares_links) return replay(plan, options, {});
+  if (!options.fold) return replay(plan, options, {});
   std::optional<Replay> folded = replay_folded(plan, options);
   if (folded && folded->problems.empty()) return *std::move(folded);
   try {

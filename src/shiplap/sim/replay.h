@@ -29,9 +29,6 @@ struct ReplayOptions {
   // (Trace::representatives), and only representatives count towards the limits. A plan that cannot
   // be executed is replayed in full if that is within the limits.
   bool fold = false;
-  // Messages and collectives share the links of the machine (docs/simulate.md). Every rank is then
-  // replayed.
-  bool shares_links = false;
   ProgressCallback progress;
 };
 
