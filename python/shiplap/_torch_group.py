@@ -240,7 +240,8 @@ class MonitoredGroup:
             return like.new_empty(count)
         buffer = self._state.staging.get((name, like.dtype))
         if buffer is None or len(buffer) < count:
-            buffer = self._state.staging[name, like.dtype] = like.new_empty(count)
+            with torch.inference_mode(False):  # it is kept, and used outside of that mode too
+                buffer = self._state.staging[name, like.dtype] = like.new_empty(count)
         return buffer[:count]
 
     def all_to_all(self, output: torch.Tensor, sent: torch.Tensor, output_counts: Sequence[int],
@@ -251,14 +252,18 @@ class MonitoredGroup:
             return
         if sent.shape[1] == 0:
             return
-        work = self._start(
-            lambda: dist.all_to_all_single(
-                output.view(torch.uint8), sent.view(torch.uint8), list(output_counts),
-                list(sent_counts), group=self.group, async_op=True), operation)
-        if sent.device.type == "cpu":
-            self._wait(work, operation)
-        else:
-            work.wait()  # the stream waits, not the host
+        try:
+            work = self._start(
+                lambda: dist.all_to_all_single(
+                    output.view(torch.uint8), sent.view(torch.uint8), list(output_counts),
+                    list(sent_counts), group=self.group, async_op=True), operation)
+            if sent.device.type == "cpu":
+                self._wait(work, operation)
+            else:
+                work.wait()  # the stream waits, not the host
+        except BaseException:  # also Ctrl-C: the transfer still uses the staging buffers
+            self._state.staging.clear()
+            raise
 
     def _gather(self, numbers: Sequence[int], operation: str) -> list[list[int]]:
         """Gathers the numbers of all ranks, padded with zeros to a fixed size."""

@@ -41,6 +41,10 @@ def test_a_dispatch_gives_what_its_exchanges_give():
     assert values(exchanges.dispatch_is_its_exchanges, 3) == [[]] * 3
 
 
+def test_a_group_is_used_in_inference_mode_first():
+    assert values(exchanges.inference_before_training, 2) == [[]] * 2
+
+
 def test_the_first_dispatch_does_not_import_the_compiler():
     """Which takes a second or two of a processor, and longer on a busy machine."""
     script = """

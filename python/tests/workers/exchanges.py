@@ -145,6 +145,17 @@ def dispatch_is_its_exchanges(rank: int, size: int) -> list[str]:
     return wrong
 
 
+def inference_before_training(rank: int, size: int) -> list[str]:
+    """Buffers that were first used in inference mode can be used outside of it."""
+    dispatcher = shiplap.torch.Dispatcher(dispatch.create_qkv_dispatch(size, 24, 3, 4, seed=2),
+                                          deadline=20)
+    x = torch.ones(dispatcher.q.tokens, 2)
+    with torch.inference_mode():
+        first = dispatcher.combine(dispatcher.dispatch(x, x, x)[0])
+    again = dispatcher.combine(dispatcher.dispatch(x, x, x)[0])
+    return [] if torch.equal(first, again) else ["other values"]
+
+
 def goes_wrong_after(rank: int, size: int) -> Any:
     """On rank 1, when all rows have arrived; the others are in the next exchange by then."""
     made = dispatch.create_qkv_dispatch(size, 24, 3, 4, seed=2)
