@@ -794,7 +794,9 @@ void Model::finish_wait(PendingOp& op) {
     --state.readers;
     state.being_reduced = false;
   }
-  if (op.non_blocking) record({.type = StepType::wait, .comm_step = op.step});
+  if (!op.non_blocking) return;
+  const std::int32_t waited = record({.type = StepType::wait, .comm_step = op.step});
+  if (op.kind != EventKind::recv) values_[provenance_of(op.in).first].last_use = waited;
 }
 
 template <class T>

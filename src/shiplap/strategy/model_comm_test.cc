@@ -415,7 +415,7 @@ TEST(Started, AReceiveHoldsItsMemoryFromItsStartOn) {
   ranks.run(receives_early);
   std::vector<Bytes> found;
   for (const Event& event : ranks[1].log()) found.push_back(event.memory);
-  const Bytes loaded = 2 * kWeight;  // the optimizer state was loaded too
+  const Bytes loaded = kWeight;  // the optimizer state is not used, and so not loaded
   ASSERT_EQ(ranks[1].log()[0].kind, EventKind::load_weights);
   EXPECT_EQ(found, (std::vector<Bytes>{loaded, kWeight + 2 * kSample, kWeight + 2 * kSample,
                                        kWeight + 2 * kSample, kWeight + 2 * kSample}));
@@ -440,8 +440,8 @@ TEST(Started, AGatherHoldsItsMemoryFromItsStartOn) {
   std::vector<std::int64_t> halves;
   for (const Event& event : ranks[0].log())
     halves.push_back(2 * event.memory.count / kWeight.count);
-  // Half a weight and half an optimizer state are loaded; the latter is not kept.
-  EXPECT_EQ(halves, (std::vector<std::int64_t>{2, 3, 3, 3, 1}));
+  // Half a weight is loaded; its optimizer state is not used, and so not loaded.
+  EXPECT_EQ(halves, (std::vector<std::int64_t>{1, 3, 3, 3, 1}));
 }
 
 // ---------------------------------------------------------------- errors
