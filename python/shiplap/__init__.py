@@ -33,7 +33,7 @@ from shiplap._errors import (
     MissingDependency,
     RankFailed,
 )
-from shiplap._results import Event, Report, Run, Simulation, Training
+from shiplap._results import Event, MemoryFit, Report, Run, Simulation, Training
 from shiplap._shiplap import (
     Diagnostic,
     Finding,
@@ -78,6 +78,7 @@ __all__ = [
     "InputPermissionError",
     "InputTypeError",
     "InternalError",
+    "MemoryFit",
     "MetadataMismatch",
     "Mismatch",
     "MissingDependency",

@@ -6,6 +6,7 @@ command line.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -148,6 +149,9 @@ class Simulation(_Timed):
             "problems": [one.to_dict() for one in self.problems],
         }
 
+    def __hash__(self) -> int:
+        return hash((type(self), self.plan))
+
     def __bool__(self) -> bool:
         return not self.problems
 
@@ -173,7 +177,7 @@ class _Trained:
     planned: Plan | InputAttributeError
 
     def to_dict(self) -> dict[str, Any]:
-        return self.numbers
+        return copy.deepcopy(self.numbers)
 
     @property
     def plan(self) -> Plan:
@@ -267,6 +271,9 @@ class Run:
     unequal_weights: int  #: the number of weight elements that differ between two ranks
     trace: Trace  #: of the last step
 
+    def __hash__(self) -> int:
+        return hash((type(self), self.plan))
+
     @property
     def good(self) -> bool:
         """Whether all losses are finite and the weights agree between ranks."""
@@ -308,6 +315,9 @@ class Report:
     _sarif: dict[str, Any] = dataclasses.field(compare=False)
     _options: dict[str, Any] = dataclasses.field(compare=False)
 
+    def __hash__(self) -> int:
+        return hash((type(self), self.plan))
+
     @property
     def codes(self) -> list[str]:
         """The codes of the findings."""
@@ -325,11 +335,11 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Schema ``shiplap.check/1``."""
-        return dict(self._json)
+        return copy.deepcopy(self._json)
 
     def to_sarif(self) -> dict[str, Any]:
         """SARIF 2.1.0, for code scanning."""
-        return dict(self._sarif)
+        return copy.deepcopy(self._sarif)
 
     def __bool__(self) -> bool:
         return self.sound

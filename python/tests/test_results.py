@@ -32,6 +32,7 @@ RESULTS = {
     "Report": shiplap.check,
     "Trace": lambda t: t.trace,
     "Event": lambda t: t.trace[0][3],
+    "MemoryFit": lambda t: shiplap.simulate(t).fits,
     "Run": lambda t: shiplap.run(shiplap.train("ddp", ranks=2, batch=2, for_run=True), steps=1),
 }
 
@@ -102,6 +103,26 @@ def test_a_result_can_be_copied_and_pickled(name, trained):
         for attribute in ("to_dict", "_repr_html_", "summary"):
             if hasattr(result, attribute):
                 assert getattr(other, attribute)() == getattr(result, attribute)()
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_equal_results_have_equal_hashes(name, trained):
+    result = RESULTS[name](trained)
+    if name != "Training":  # each is itself
+        assert hash(copy.copy(result)) == hash(result)
+    assert len({result, result}) == 1
+
+
+def test_changing_a_dict_does_not_change_the_result(trained):
+    again = pickle.loads(pickle.dumps(trained))
+    report = shiplap.check(trained)
+    for result in (again, report):
+        before = result.to_dict()
+        for value in result.to_dict().values():
+            if isinstance(value, list):
+                value.clear()
+        result.to_dict().clear()
+        assert result.to_dict() == before
 
 
 def test_a_copied_training_has_its_plan_and_no_models(trained):
