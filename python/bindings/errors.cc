@@ -220,13 +220,16 @@ std::string argument_name(std::string flag) {
 }
 
 std::string with_argument_names(const std::string& text) {
-  static const std::regex kFlag("--([a-z][a-z-]*)( (?=[0-9]))?");
+  // A command stays as it is, and so do other words with dashes, such as names of files.
+  static const std::regex kFlag("`shiplap [^`]*`|(^|[ `(,])--([a-z][a-z-]*)( (?=[0-9]))?");
   std::string result;
   auto rest = text.cbegin();
   for (std::sregex_iterator it(text.begin(), text.end(), kFlag), end; it != end; ++it) {
-    result.append(rest, (*it)[0].first);
-    result += argument_name((*it)[1]) + ((*it)[2].matched ? "=" : "");
-    rest = (*it)[0].second;
+    const std::smatch& found = *it;
+    if (!found[2].matched) continue;
+    result.append(rest, found[1].second);
+    result += argument_name(found[2]) + (found[3].matched ? "=" : "");
+    rest = found[0].second;
   }
   return result.append(rest, text.cend());
 }
