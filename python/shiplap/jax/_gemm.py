@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast
@@ -461,10 +462,21 @@ class GemmOptions:
 
 def accept_options(function: _Function) -> _Function:
     """A decorator: ``options`` stands for the arguments that it has."""
+    known = inspect.signature(function).parameters
 
     @functools.wraps(function)
     def call(*args: Any, options: GemmOptions | None = None, **kwargs: Any) -> Any:
-        return function(*args, **{**(options.arguments() if options else {}), **kwargs})
+        if options is None:
+            return function(*args, **kwargs)
+        if not isinstance(options, GemmOptions):
+            raise TypeError(f"options: expected GemmOptions, found {type(options).__name__}")
+        given = options.arguments()
+        if kwargs.get("collective_op") is not None:
+            given.pop("comm_type", None)
+        if unknown := sorted(given.keys() - known):
+            raise TypeError(f"{function.__name__}() does not support the options "
+                            f"{', '.join(unknown)}")
+        return function(*args, **{**given, **kwargs})
 
     return cast(_Function, call)
 
