@@ -63,6 +63,15 @@ Subject subject_of_strategy(const StrategyFlags& flags, const StrategyDefaults& 
   return subject;
 }
 
+// Modules of multi-token prediction.
+std::int64_t prediction_modules(const TrainedModel& trained) {
+  std::int64_t count = 0;
+  for (const layout::Stage& stage : layout::stages_of(trained.layout, trained.model)) {
+    count += stage.mtp;
+  }
+  return count;
+}
+
 Subject subject_of_step(const SubjectFlags& flags, Context& context) {
   const TrainedModel trained =
       trained_model(flags.strategy->model.value_or(""), flags.strategy->from.value_or(""),
@@ -77,7 +86,7 @@ Subject subject_of_step(const SubjectFlags& flags, Context& context) {
   const workload::Tokens tokens{.sequences = trained.layout.global_batch,
                                 .length = trained.layout.seq_length};
   subject.tokens = tokens.count();
-  subject.model_flop = 3 * trained.model.forward_flop(tokens);
+  subject.model_flop = 3 * trained.model.forward_flop(tokens, prediction_modules(trained));
   subject.type = trained.model.type;
   return subject;
 }
@@ -131,6 +140,9 @@ std::string describe(const TrainedModel& trained) {
             : fmt::format(" (sharded: {}{})", name(layout.sharding),
                           layout.replicas > 1 ? fmt::format(", {} replicas", layout.replicas) : "");
     axes.push_back(fmt::format("data {}{}", layout.data, sharded));
+  }
+  if (const std::int64_t modules = prediction_modules(trained); modules > 0) {
+    axes.push_back(report::counted(modules, "MTP module"));
   }
   if (axes.empty()) axes.emplace_back("one rank");
   return fmt::format("{} parameters; {}; {} of {} tokens in microbatches of {}",

@@ -164,14 +164,17 @@ std::int64_t Model::mtp_parameters() const {
   return total;
 }
 
-double Model::forward_flop(Tokens tokens) const {
-  return sum_of_layers(*this, [&](const Layer& layer) {
+double Model::forward_flop(Tokens tokens, std::int64_t modules) const {
+  const auto of_layer = [&](const Layer& layer) {
     double flop = 0;
     for (const Part& part : layer.parts) {
       flop += forward(part, tokens, type).flop;
     }
     return flop;
-  });
+  };
+  double flop = sum_of_layers(*this, of_layer);
+  for (std::int64_t k = 0; k < modules; ++k) flop += of_layer(mtp[k]);
+  return flop;
 }
 
 }  // namespace shiplap::workload

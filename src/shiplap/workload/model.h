@@ -107,8 +107,9 @@ struct Model {
   [[nodiscard]] std::int64_t parameters() const;
   [[nodiscard]] std::int64_t active_parameters() const;
   [[nodiscard]] std::int64_t mtp_parameters() const;
-  // Of a whole forward pass without mtp; the backward pass has twice as many.
-  [[nodiscard]] double forward_flop(Tokens tokens) const;
+  // Of a whole forward pass, with the first `modules` of mtp; the backward pass has twice as many.
+  // REQUIRES: there are that many.
+  [[nodiscard]] double forward_flop(Tokens tokens, std::int64_t modules = 0) const;
   friend bool operator==(const Model&, const Model&) = default;
 };
 

@@ -92,6 +92,8 @@ TEST(Models, AreTheSumOfTheirLayers) {
   model.mtp = {layer};
   EXPECT_EQ(model.parameters(), 40 + 3 * (16 + 32) + 40);
   EXPECT_EQ(model.mtp_parameters(), 48);
+  EXPECT_EQ(model.forward_flop(kTokens), 2 * 30 * (3 * (16 + 32) + 40));
+  EXPECT_EQ(model.forward_flop(kTokens, 1), 2 * 30 * (4 * (16 + 32) + 40));
 }
 
 }  // namespace
