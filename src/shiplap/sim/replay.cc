@@ -102,16 +102,22 @@ std::optional<Replay> replay_folded(const plan::Plan& plan, const ReplayOptions&
 
 bool is_too_large(const InputError& error) { return error.diagnostics().front().code == "D632"; }
 
+// Beyond that, problems are those of representatives.
+constexpr std::int64_t kMaxOperationsForDetail = 20'000'000;
+
 }  // namespace
 
 Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
   if (!options.fold) return replay(plan, options, {});
   std::optional<Replay> folded = replay_folded(plan, options);
   if (folded && folded->problems.empty()) return *std::move(folded);
+  if (!folded) return replay(plan, options, {});
+  ReplayOptions detailed = options;
+  detailed.operations = std::min(options.operations, kMaxOperationsForDetail);
   try {
-    return replay(plan, options, {});
+    return replay(plan, detailed, {});
   } catch (const InputError& error) {
-    if (!folded || !is_too_large(error)) throw;
+    if (!is_too_large(error)) throw;
     return *std::move(folded);
   }
 }
