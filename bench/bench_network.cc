@@ -82,7 +82,7 @@ double simulation_seconds(const hardware::System& system, std::int64_t ranks) {
     const bool last = stage == 15;
     layout.stages.push_back({.embedding = first, .layers = first || last ? 7 : 8, .head = last});
   }
-  layout.data = ranks / (8 * 16);
+  layout.data = ranks / (std::int64_t{8} * 16);
   layout.sharding = layout::Sharding::optimizer;
   layout.global_batch = 16 * layout.data;
   layout.seq_length = 8192;

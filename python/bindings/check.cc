@@ -158,7 +158,7 @@ void bind_finding(nb::module_& m) {
                               .notes = notes,
                               .folded = folded,
                               .only_rendezvous = only_rendezvous};
-             f.place.rank = rank;
+             f.place.rank = static_cast<std::int32_t>(rank);
            })
       .def("__str__", &finding_text)
       .def("__repr__", [](const Finding& f) {

@@ -124,7 +124,7 @@ TEST(TraceReport, OfANotebookHasLessThanAMegabyte) {
       event.time = shift + Seconds{i * 1e-3};
       event.duration = {(i % 5 + 1) * 2e-4};
       rank.events.push_back(event);
-      rank.memory.push_back({.time = event.time, .bytes = {i % 11 * 1000}});
+      rank.memory.push_back({.time = event.time, .bytes = {std::int64_t{i % 11} * 1000}});
     }
   }
   const std::string html = to_fragment(trace_page(trace, {.name = "a", .limits = kNotebookLimits}));

@@ -106,8 +106,8 @@ hardware::System system_of(Random& random) {
   hardware::System system = slow_system();
   if (random.chance()) system = hardware::find_system("h100_80g_nvl8");
   system.networks[0].size = random.between(1, 9);
-  if (random.chance() && system.networks[1].leaf)
-    system.networks[1].leaf->nodes = random.between(1, 5);
+  auto& leaf = system.networks[1].leaf;
+  if (random.chance() && leaf) leaf->nodes = random.between(1, 5);
   return system;
 }
 
