@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
+import pathlib
 import warnings
 
 from shiplap import _shiplap
@@ -37,17 +38,23 @@ def is_fast() -> bool:
     return bool(_shiplap._gemm_backend() != "reference")
 
 
-def _preload() -> str:
-    """Loads pip's oneDNN, wherever it is: the engine alone would look only beside the environment
-    that shiplap is in. Returns why it cannot."""
+def find() -> pathlib.Path | None:
+    """Where pip's oneDNN is."""
     try:
         files = importlib.metadata.files(_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
+        return None
+    return next((pathlib.Path(str(file.locate())) for file in files if file.name == _LIBRARY), None)
+
+
+def _preload() -> str:
+    """Loads pip's oneDNN, wherever it is: the engine alone would look only beside the environment
+    that shiplap is in. Returns why it cannot."""
+    library = find()
+    if library is None:
         return "oneDNN is not installed"
-    for file in files:
-        if file.name == _LIBRARY:
-            try:
-                ctypes.CDLL(str(file.locate()))
-            except OSError as error:
-                return f"oneDNN cannot be loaded ({error})"
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        return f"oneDNN cannot be loaded ({error})"
     return ""

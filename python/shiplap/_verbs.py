@@ -205,6 +205,9 @@ def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
     >>> result.good, len(result.loss)
     (True, 3)
     """
+    from shiplap import _gemm_library
+
+    _gemm_library.is_fast()  # the tool has loaded what there is, too
     subject = plan_of(plan)
     return Run(subject, *_shiplap._run(subject, _checked("steps", steps) or 0,
                                        _checked("seed", seed) or 0))

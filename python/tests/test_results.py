@@ -82,6 +82,11 @@ def test_errors_speak_python(call):
     assert not re.search(r"--[a-z]", str(caught.value)), str(caught.value)
 
 
+def test_names_of_files_and_commands_stay_in_errors():
+    with pytest.raises(shiplap.InputError, match="/tmp/a--b.json"):
+        shiplap.overlap(op="ag", m=1024, n=1024, k=1024, hardware="/tmp/a--b.json")
+
+
 def test_a_machine_may_be_a_path(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text((pathlib.Path(__file__).parents[2] / "data/hardware/b200.json").read_text())
