@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/cli/foreign_flags.h"
@@ -46,6 +48,13 @@ std::vector<std::string> parse_list(std::string_view text) {
   return words;
 }
 
+std::optional<double> parse_decimal(const std::string& text) {
+  const bool plain = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos &&
+                     std::ranges::count(text, '.') <= 1 && text != ".";
+  if (!plain) return std::nullopt;
+  return std::strtod(text.c_str(), nullptr);
+}
+
 std::optional<std::int64_t> parse_integer(const std::string& text) {
   std::int64_t number = 0;
   const char* const end = text.data() + text.size();
@@ -64,10 +73,7 @@ Diagnostic invalid_choice_error(const InvalidChoice& wrong) {
 }
 
 void throw_flag_error(std::string flag, std::string what, std::string help) {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = std::move(flag)},
-                              .what = std::move(what),
-                              .help = std::move(help)});
+  throw_argument_error(std::move(flag), std::move(what), std::move(help));
 }
 
 const std::vector<FlagSpec>& common_flags() {

@@ -59,6 +59,8 @@ struct Usage {
 
 // Returns nullopt unless the text is a 64-bit integer.
 [[nodiscard]] std::optional<std::int64_t> parse_integer(const std::string& text);
+// "10" or "2.5"; nullopt if it is not digits with at most one point.
+[[nodiscard]] std::optional<double> parse_decimal(const std::string& text);
 // The words between commas and blanks.
 [[nodiscard]] std::vector<std::string> parse_list(std::string_view text);
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
+#include <optional>
 #include <string_view>
 
 namespace shiplap::cli {
@@ -17,12 +17,9 @@ constexpr double kMaxMilliseconds = 1e9;
 
 // "10" or "2.5", in milliseconds; nullopt if it is not a number, or not one of a cost.
 std::optional<Seconds> parse_milliseconds(const std::string& text) {
-  const bool plain = !text.empty() && text.find_first_not_of("0123456789.") == text.npos &&
-                     std::ranges::count(text, '.') <= 1 && text != ".";
-  if (!plain) return std::nullopt;
-  const double value = std::strtod(text.c_str(), nullptr);
-  if (value > kMaxMilliseconds) return std::nullopt;
-  return Seconds{value / 1000};
+  const std::optional<double> value = parse_decimal(text);
+  if (!value || *value > kMaxMilliseconds) return std::nullopt;
+  return Seconds{*value / 1000};
 }
 
 std::map<char, Seconds> parse_costs(const std::string& text) {

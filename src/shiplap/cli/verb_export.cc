@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "shiplap/base/error.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/output_files.h"
 #include "shiplap/cli/subject.h"
@@ -46,10 +45,8 @@ void declare(Flags& flags, Options& options) {
 
 bool to_json_wanted(const Options& options, const Subject& subject) {
   if (options.json && options.to == "plan") {
-    throw InputError(Diagnostic{.code = "D003",
-                                .where = {.flag = "--json"},
-                                .what = "`--json` and `--to plan` contradict each other",
-                                .help = "give one of them"});
+    throw_flag_error("--json", "`--json` and `--to plan` contradict each other",
+                     "give one of them");
   }
   if (options.json) return true;
   if (options.to) return *options.to == "json";

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 
 namespace shiplap::dispatch {
@@ -12,17 +13,13 @@ namespace {
 
 std::uint32_t checked_tokens(std::uint32_t tokens, std::string_view name) {
   if (tokens > 0) return tokens;
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = "mask"},
-                              .what = fmt::format("a {} of 0 tokens", name),
-                              .help = fmt::format("give at least 1, such as `{}:4096`", name)});
+  throw_argument_error("mask", fmt::format("a {} of 0 tokens", name),
+                       fmt::format("give at least 1, such as `{}:4096`", name));
 }
 
 [[noreturn]] void throw_unknown_mask(std::string_view text) {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = "mask"},
-                              .what = fmt::format("unknown mask `{}`", text),
-                              .help = "use causal, window:N, prefix:N or full"});
+  throw_argument_error("mask", fmt::format("unknown mask `{}`", text),
+                       "use causal, window:N, prefix:N or full");
 }
 
 // 1 + 2 + .. + count.

@@ -123,42 +123,27 @@ void Router::cut() {
 
 // ---- queries
 
-MetadataPair Router::queries() const { return {.forward = forward(), .reverse = reverse()}; }
-
-Metadata Router::forward() const {
-  Metadata::Builder builder({.world_size = world_size_});
-  const std::size_t rows = atoms_.size() + home_.empty();
-  builder.reserve({.rows = rows, .copies = rows});
-  for (int rank = 0; rank < world_size_; ++rank) {
-    for (std::uint32_t i = home_.first(rank); i < home_.first(rank + 1); ++i) {
-      const PlacedSegment& home = home_.segments[i];
-      if (home.segment.length == 0) {
-        const Copy copy = at(items_.segments[items_.holding(home.segment)], home.segment.begin);
-        builder.add_row(0, {&copy, 1});
-      }
-      for (std::uint32_t a = home.first_atom; a < home.end_atom; ++a) {
-        const Copy copy = at(items_.segments[atoms_[a].item], atoms_[a].begin);
-        builder.add_row(atoms_[a].length, {&copy, 1});
-      }
-    }
-    builder.end_rank();
-  }
-  return builder.take();
+MetadataPair Router::queries() const {
+  return {.forward = table(Direction::forward), .reverse = table(Direction::reverse)};
 }
 
-Metadata Router::reverse() const {
+Metadata Router::table(Direction direction) const {
+  const bool is_forward = direction == Direction::forward;
+  const IndexedLayout& from = is_forward ? home_ : items_;
+  const IndexedLayout& to = is_forward ? items_ : home_;
+  const auto target = is_forward ? &Atom::item : &Atom::home;
   Metadata::Builder builder({.world_size = world_size_});
-  const std::size_t rows = atoms_.size() + items_.empty();
+  const std::size_t rows = atoms_.size() + from.empty();
   builder.reserve({.rows = rows, .copies = rows});
   for (int rank = 0; rank < world_size_; ++rank) {
-    for (std::uint32_t i = items_.first(rank); i < items_.first(rank + 1); ++i) {
-      const PlacedSegment& item = items_.segments[i];
-      if (item.segment.length == 0) {
-        const Copy copy = at(home_.segments[home_.holding(item.segment)], item.segment.begin);
+    for (std::uint32_t i = from.first(rank); i < from.first(rank + 1); ++i) {
+      const PlacedSegment& placed = from.segments[i];
+      if (placed.segment.length == 0) {
+        const Copy copy = at(to.segments[to.holding(placed.segment)], placed.segment.begin);
         builder.add_row(0, {&copy, 1});
       }
-      for (std::uint32_t a = item.first_atom; a < item.end_atom; ++a) {
-        const Copy copy = at(home_.segments[atoms_[a].home], atoms_[a].begin);
+      for (std::uint32_t a = placed.first_atom; a < placed.end_atom; ++a) {
+        const Copy copy = at(to.segments[atoms_[a].*target], atoms_[a].begin);
         builder.add_row(atoms_[a].length, {&copy, 1});
       }
     }

@@ -57,9 +57,10 @@ class Router {
   }
 
  private:
+  enum class Direction : std::uint8_t { forward, reverse };
+
   void cut();
-  [[nodiscard]] Metadata forward() const;
-  [[nodiscard]] Metadata reverse() const;
+  [[nodiscard]] Metadata table(Direction direction) const;
 
   int world_size_;
   IndexedLayout home_;

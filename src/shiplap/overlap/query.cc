@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 #include "shiplap/hardware/system.h"
 
@@ -21,13 +22,6 @@ hardware::System system_of(const Query& query) {
   return system;
 }
 
-[[noreturn]] void throw_flag(std::string flag, std::string what, std::string help = "") {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = std::move(flag)},
-                              .what = std::move(what),
-                              .help = std::move(help)});
-}
-
 Type type_of(const std::string& op) {
   if (op == "ag") return Type::all_gather;
   if (op == "rs") return Type::reduce_scatter;
@@ -36,7 +30,9 @@ Type type_of(const std::string& op) {
 }
 
 std::int64_t required_size(const char* flag, std::optional<std::int64_t> given) {
-  if (!given) throw_flag(flag, fmt::format("`{}` is missing", flag), "add --m, --n and --k");
+  if (!given) {
+    throw_argument_error(flag, fmt::format("`{}` is missing", flag), "add --m, --n and --k");
+  }
   return *given;
 }
 
@@ -52,38 +48,40 @@ void set_formats(const Query& query, Problem& problem) {
 
 void check_choosing(const Query& query) {
   if (!query.chooses()) {
-    throw_flag("--calibration", "there is nothing to choose", "add --method auto");
+    throw_argument_error("--calibration", "there is nothing to choose", "add --method auto");
   }
   if (query.hardware && query.calibration) {
-    throw_flag("--calibration", "conflicts with --hardware",
-               "use --calibration or --hardware, not both");
+    throw_argument_error("--calibration", "conflicts with --hardware",
+                         "use --calibration or --hardware, not both");
   }
   if (!query.hardware && !query.calibration) {
-    throw_flag("--method", "missing cost model for `--method auto`",
-               "add --hardware NAME, or --calibration FILE, which --calibrate FILE writes");
+    throw_argument_error(
+        "--method", "missing cost model for `--method auto`",
+        "add --hardware NAME, or --calibration FILE, which --calibrate FILE writes");
   }
   const char* const chosen = query.chunks    ? "--chunks"
                              : query.tapered ? "--tapered"
                              : query.atomic  ? "--atomic"
                              : query.polled  ? "--polled"
                                              : nullptr;
-  if (chosen != nullptr) throw_flag(chosen, "`--method auto` chooses this", "leave it out");
+  if (chosen != nullptr)
+    throw_argument_error(chosen, "`--method auto` chooses this", "leave it out");
   if (query.op == "none") {
-    throw_flag("--op", "a GEMM without communication has nothing to overlap",
-               "use --op ag, rs or ar");
+    throw_argument_error("--op", "a GEMM without communication has nothing to overlap",
+                         "use --op ag, rs or ar");
   }
 }
 
 void check_quantization_flags(const Query& query) {
   const bool is_scaled = query.scaling && query.scaling != "none";
   if (!is_scaled && (query.fp8 || query.high_precision_sums)) {
-    throw_flag(query.fp8 ? "--fp8" : "--high-precision-sums", "nothing is quantized",
-               "add --scaling tensor or mxfp8");
+    throw_argument_error(query.fp8 ? "--fp8" : "--high-precision-sums", "nothing is quantized",
+                         "add --scaling tensor or mxfp8");
   }
   if (query.high_precision_sums && (query.op == "ag" || query.op == "none")) {
-    throw_flag("--high-precision-sums", "no sums are communicated", "use --op rs or ar");
+    throw_argument_error("--high-precision-sums", "no sums are communicated", "use --op rs or ar");
   }
-  if (query.groups == 0) throw_flag("--groups", "expected 1 or more");
+  if (query.groups == 0) throw_argument_error("--groups", "expected 1 or more");
 }
 
 // Returns the chunk counts to compare, as far as there are enough rows and the plan stays small.
@@ -114,20 +112,21 @@ bool Query::compares() const {
 void check_query(const Query& query) {
   if (query.chooses() || query.calibration) check_choosing(query);
   check_quantization_flags(query);
-  if (query.run && query.rounds == 0) throw_flag("--rounds", "expected 1 or more");
+  if (query.run && query.rounds == 0) throw_argument_error("--rounds", "expected 1 or more");
 }
 
 int int_flag(const char* flag, std::optional<std::int64_t> given, int default_value) {
   if (!given) return default_value;
-  if (*given == 0) throw_flag(flag, "expected 1 or more");
-  if (*given > std::numeric_limits<int>::max()) throw_flag(flag, "the value is too large");
+  if (*given == 0) throw_argument_error(flag, "expected 1 or more");
+  if (*given > std::numeric_limits<int>::max())
+    throw_argument_error(flag, "the value is too large");
   return static_cast<int>(*given);
 }
 
 Choice choice_of(const Query& query) {
   if (!query.op) {
-    throw_flag("--op", "`--op` is missing",
-               "use --op ag, rs or ar; `shiplap overlap --list` lists all overlaps");
+    throw_argument_error("--op", "`--op` is missing",
+                         "use --op ag, rs or ar; `shiplap overlap --list` lists all overlaps");
   }
   Choice choice{.type = type_of(*query.op), .atomic = query.atomic};
   const std::string method =
@@ -165,8 +164,8 @@ Study begin_study(const Query& query) {
     return study;
   }
   if (study.choice.type == Type::none) {
-    throw_flag("--op", "a GEMM without communication has nothing to overlap",
-               "use --op ag, rs or ar");
+    throw_argument_error("--op", "a GEMM without communication has nothing to overlap",
+                         "use --op ag, rs or ar");
   }
   // Report errors before anything is measured.
   static_cast<void>(make_plan(study.choice, study.problem));

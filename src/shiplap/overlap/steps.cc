@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -149,27 +148,6 @@ int last_rank(const trace::Trace& trace) {
 
 Seconds end_of(const trace::Trace& trace) {
   return trace.ranks.empty() ? Seconds{} : end_of_rank(trace.ranks[last_rank(trace)]);
-}
-
-trace::Trace align_message_starts(trace::Trace trace) {
-  std::map<std::int64_t, Seconds> begins;
-  const auto each_end = [&](const auto& act) {
-    for (trace::RankTrace& rank : trace.ranks) {
-      for (trace::Event& event : rank.events) {
-        if (event.match >= 0) act(event);
-      }
-    }
-  };
-  each_end([&](const trace::Event& event) {
-    Seconds& begin = begins[event.match];
-    begin = std::max(begin, event.time);
-  });
-  each_end([&](trace::Event& event) {
-    const Seconds end = event.end();
-    event.time = std::min(begins[event.match], end);
-    event.duration = end - event.time;
-  });
-  return trace;
 }
 
 }  // namespace shiplap::overlap

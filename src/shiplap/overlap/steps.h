@@ -41,8 +41,4 @@ struct TimedStep {
 [[nodiscard]] int last_rank(const trace::Trace& trace);
 [[nodiscard]] Seconds end_of(const trace::Trace& trace);
 
-// A measured receive starts when it is posted, which may be long before the send. Returns the trace
-// with messages that start when both sides have started, as in a simulation.
-[[nodiscard]] trace::Trace align_message_starts(trace::Trace trace);
-
 }  // namespace shiplap::overlap

@@ -66,18 +66,12 @@ TEST(OverlapSteps, CoverAllRows) {
   }
 }
 
-TEST(MessagesBegun, StartWithTheLaterEnd) {
-  const trace::Event send{.kind = trace::EventKind::send, .match = 7, .time = {2}, .duration = {3}};
-  const trace::Event recv{.kind = trace::EventKind::recv, .match = 7, .time = {0}, .duration = {6}};
-  const trace::Event other{.time = {0}, .duration = {1}};
-  const trace::Trace begun =
-      align_message_starts({.ranks = {{.events = {send}}, {.events = {recv, other}}}});
-  EXPECT_EQ(begun.ranks[0].events[0], send);
-  EXPECT_EQ(begun.ranks[1].events[0].time.value, 2);
-  EXPECT_EQ(begun.ranks[1].events[0].end().value, 6);
-  EXPECT_EQ(begun.ranks[1].events[1], other);
-  EXPECT_EQ(last_rank(begun), 1);
-  EXPECT_EQ(end_of(begun).value, 6);
+TEST(Timeline, EndsWithTheLastRank) {
+  const trace::Event first{.time = {2}, .duration = {3}};
+  const trace::Event last{.time = {0}, .duration = {6}};
+  const trace::Trace trace{.ranks = {{.events = {first}}, {.events = {last, first}}}};
+  EXPECT_EQ(last_rank(trace), 1);
+  EXPECT_EQ(end_of(trace).value, 6);
 }
 
 TEST(Timeline, GoesByTimeAndLeavesOutWhatTakesNone) {

@@ -365,16 +365,8 @@ Divergence difference(const Progress& progress, std::int32_t rank, std::int32_t 
       signatures[mine.signature].operation == signatures[theirs.signature].operation;
   const bool same_group = progress.role(rank, a.group) == progress.role(reference, b.group);
   if (!same_group) return same_operation ? Divergence::group : Divergence::operation;
-  switch (contradiction(signatures[mine.signature], signatures[theirs.signature])) {
-    case Contradiction::operation:
-      return Divergence::operation;
-    case Contradiction::dtype:
-      return Divergence::dtype;
-    case Contradiction::size:
-      return Divergence::size;
-    case Contradiction::none:
-      break;
-  }
+  const Divergence found = contradiction(signatures[mine.signature], signatures[theirs.signature]);
+  if (found != Divergence::none) return found;
   return mine.peer != theirs.peer ? Divergence::peer : Divergence::operation;
 }
 

@@ -15,20 +15,6 @@ using dump::Call;
 using dump::CallKind;
 using dump::GroupId;
 
-Divergence divergence_of(Contradiction contradiction) {
-  switch (contradiction) {
-    case Contradiction::operation:
-      return Divergence::operation;
-    case Contradiction::dtype:
-      return Divergence::dtype;
-    case Contradiction::size:
-      return Divergence::size;
-    case Contradiction::none:
-      break;
-  }
-  return Divergence::none;
-}
-
 const dump::Signature& signature_of(const Progress& progress, Place place) {
   const Unit& unit = progress.units(place.rank)[at(place.unit)];
   return progress.job().signatures[progress.call(place.rank, unit).signature];
@@ -127,12 +113,12 @@ std::optional<Mismatch> mismatch_at(const Progress& progress, GroupId id, std::i
   for (const Place place : places) {
     const dump::Signature& mine = signature_of(progress, place);
     const auto side = std::ranges::find_if(mismatch.sides, [&](const std::vector<Place>& some) {
-      return contradiction(signature_of(progress, some.front()), mine) == Contradiction::none;
+      return contradiction(signature_of(progress, some.front()), mine) == Divergence::none;
     });
     if (side == mismatch.sides.end()) {
       if (!mismatch.sides.empty() && mismatch.divergence == Divergence::none) {
-        mismatch.divergence = divergence_of(
-            contradiction(signature_of(progress, mismatch.sides.front().front()), mine));
+        mismatch.divergence =
+            contradiction(signature_of(progress, mismatch.sides.front().front()), mine);
       }
       mismatch.sides.push_back({place});
     } else {

@@ -53,21 +53,21 @@ bool has_uneven_sizes(const std::string& operation) {
   return is_all_to_all(operation) || std::ranges::find(kUneven, operation) != kUneven.end();
 }
 
-Contradiction contradiction(const dump::Signature& a, const dump::Signature& b) {
-  if (a.operation != b.operation) return Contradiction::operation;
+Divergence contradiction(const dump::Signature& a, const dump::Signature& b) {
+  if (a.operation != b.operation) return Divergence::operation;
   // Only the root of a gather has outputs.
   if (a.input_types != b.input_types && !a.input_types.empty() && !b.input_types.empty() &&
       a.input_types.front() != b.input_types.front()) {
-    return Contradiction::dtype;
+    return Divergence::dtype;
   }
   const bool is_list = a.operation == "all_gather" || a.operation == "reduce_scatter";
   const bool by_rank =
       has_uneven_sizes(a.operation) && !(is_list && a.input_sizes.size() == b.input_sizes.size());
-  if (by_rank) return Contradiction::none;
+  if (by_rank) return Divergence::none;
   const bool rooted = a.operation == "reduce" || a.operation == "broadcast";
-  if (elements(a.input_sizes) != elements(b.input_sizes)) return Contradiction::size;
-  if (!rooted && elements(a.output_sizes) != elements(b.output_sizes)) return Contradiction::size;
-  return Contradiction::none;
+  if (elements(a.input_sizes) != elements(b.input_sizes)) return Divergence::size;
+  if (!rooted && elements(a.output_sizes) != elements(b.output_sizes)) return Divergence::size;
+  return Divergence::none;
 }
 
 Progress::Progress(const dump::JobDump& job, std::int32_t world)

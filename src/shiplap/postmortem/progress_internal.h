@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shiplap/dump/job.h"
+#include "shiplap/postmortem/postmortem.h"
 
 namespace shiplap::postmortem {
 
@@ -96,9 +97,9 @@ class Progress {
 // Elements of all tensors.
 [[nodiscard]] std::int64_t elements(const dump::Sizes& sizes);
 
-// How two calls on a group with the same number contradict each other.
-enum class Contradiction : std::uint8_t { none, operation, dtype, size };
-[[nodiscard]] Contradiction contradiction(const dump::Signature& a, const dump::Signature& b);
+// How two calls on a group with the same number contradict each other: operation, dtype, size, or
+// none.
+[[nodiscard]] Divergence contradiction(const dump::Signature& a, const dump::Signature& b);
 
 // Under any of its names.
 [[nodiscard]] bool is_all_to_all(std::string_view operation);
