@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,12 +65,11 @@ struct Job {
 [[nodiscard]] std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry,
                                         const Options& options, std::vector<Violation>& violations);
 
-// Returns how many ranks are expanded for each representative.
-[[nodiscard]] std::int64_t expansions_of(const Symmetry& symmetry);
-
-// Returns the slope of each run, by comparing the expansions of neighbours. Throws Asymmetric.
+// Returns the slope of each run, by comparing the expansions of the images_of() the symmetry.
+// Throws Asymmetric.
 [[nodiscard]] std::vector<SlopeId> slopes_of(const plan::RankProgram& program,
-                                             const Symmetry& symmetry, Slopes& slopes);
+                                             const Symmetry& symmetry,
+                                             std::span<const plan::Image> images, Slopes& slopes);
 
 // Fills in the groups. REQUIRES: all ranks are linked.
 void find_members(Job& job);

@@ -77,6 +77,7 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
   if (!assignment.problems.empty()) throw InputError(std::move(assignment.problems));
   auto job = std::make_unique<Job>(plan);
   job->symmetry = symmetry;
+  const std::vector<plan::Image> images = plan::images_of(symmetry);
   plan::Linker linker(plan, {.operations = options.operations,
                              .iterations = std::numeric_limits<std::int64_t>::max(),
                              .cost = {},
@@ -102,14 +103,15 @@ std::unique_ptr<Job> load(const plan::Plan& plan, const Symmetry& symmetry, cons
                                   with_separators(options.operations)),
                       "all are held in memory, about 200 bytes each");
     }
-    iterations += expanded.iterations * expansions_of(symmetry);
+    iterations += expanded.iterations * (1 + std::ssize(images));  // all of them are expanded
     if (iterations > options.iterations) {
       throw_too_large(
           fmt::format("this plan has more than {} iterations of loops on all ranks together",
                       with_separators(options.iterations)),
           "every rank is expanded, which takes time for each iteration");
     }
-    const std::vector<SlopeId> slopes = slopes_of(expanded, symmetry, job->contents.slopes());
+    const std::vector<SlopeId> slopes =
+        slopes_of(expanded, symmetry, images, job->contents.slopes());
     checker.check_program(expanded, slopes, violations);
     linker.add(expanded);
     Script script = builder.make(expanded, slopes, linker.linked());

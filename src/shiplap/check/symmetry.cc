@@ -5,24 +5,24 @@
 // its slope.
 //
 // Idea: the neighbour along each axis is expanded, and the difference of each run's begin is its
-// slope. Then all corners of the mesh are expanded and must agree. As all expressions that depend
-// on positions are affine, their values lie between those at the corners, so an expression without
-// a value, or a run that leaves its dimension, would show at a corner.
+// slope. Then all corners of the mesh are expanded and must agree (plan::images_of).
 //
 // This is conservative, and sets with different slopes are never compared: every operation on boxes
 // and runs throws Asymmetric if its answer would depend on the rank, and check.cc starts again with
 // one axis less. tests/check/symmetry_test.cc checks plans both ways.
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
+#include <span>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "shiplap/base/cancellation.h"
 #include "shiplap/check/job_internal.h"
 
 namespace shiplap::check {
 namespace {
-
-constexpr std::size_t kMaxAxes = 6;  // 64 corners
 
 bool same(const plan::flat::Region& a, const plan::flat::Region& b) {
   return a.buffer == b.buffer && a.begin == b.begin && a.count == b.count && a.listed == b.listed;
@@ -82,64 +82,71 @@ class RankComparison {
   std::int64_t shift_;
 };
 
-}  // namespace
+// Slopes of many things, one after the other: most have few axes, and a step has millions of them.
+class SlopeTable {
+ public:
+  SlopeTable(std::size_t things, std::size_t axes) : axes_(axes), slopes_(things * axes) {}
 
-// The neighbour along each axis, and all corners; the rank itself is one of them.
-std::int64_t expansions_of(const Symmetry& symmetry) {
-  const std::size_t axes = std::min(symmetry.axes.size(), kMaxAxes);
-  return static_cast<std::int64_t>(axes + (std::size_t{1} << axes));
-}
+  [[nodiscard]] std::size_t size() const { return slopes_.size() / axes_; }
+  [[nodiscard]] std::span<std::int64_t> operator[](std::size_t k) {
+    return std::span(slopes_).subspan(k * axes_, axes_);
+  }
+  // REQUIRES: `moved` is by how much it moves to these positions. Throws Asymmetric if the slope
+  // says otherwise.
+  void check(std::size_t k, std::span<const std::int64_t> positions, std::int64_t moved) {
+    const std::span<const std::int64_t> slope = (*this)[k];
+    const std::int64_t expected =
+        std::inner_product(positions.begin(), positions.end(), slope.begin(), std::int64_t{0});
+    if (moved != expected) throw Asymmetric();
+  }
+  [[nodiscard]] std::vector<SlopeId> intern(Slopes& slopes) {
+    std::vector<SlopeId> result;
+    result.reserve(size());
+    for (std::size_t k = 0; k < size(); ++k) {
+      const std::span<const std::int64_t> slope = (*this)[k];
+      const bool repeats = k > 0 && std::ranges::equal(slope, (*this)[k - 1]);
+      result.push_back(repeats
+                           ? result.back()
+                           : slopes.intern(std::vector<std::int64_t>(slope.begin(), slope.end())));
+    }
+    return result;
+  }
+
+ private:
+  std::size_t axes_;
+  std::vector<std::int64_t> slopes_;
+};
+
+}  // namespace
 
 // The neighbour along each axis determines the slopes; all corners must agree with them.
 std::vector<SlopeId> slopes_of(const plan::RankProgram& program, const Symmetry& symmetry,
-                               Slopes& slopes) {
+                               std::span<const plan::Image> images, Slopes& slopes) {
   const std::size_t axes = symmetry.axes.size();
   if (axes == 0) return {};
-  if (axes > kMaxAxes) throw Asymmetric();
-  using Positions = std::vector<std::int64_t>;
-  std::vector<Positions> of_runs(program.runs.size(), Positions(axes));
-  std::vector<Positions> of_groups(program.groups.size(), Positions(axes));
+  SlopeTable of_runs(program.runs.size(), axes);
+  SlopeTable of_groups(program.groups.size(), axes);
   plan::RankProgram there;
-  const auto visit = [&](const Positions& positions, const auto& run, const auto& group) {
-    const std::int64_t shift = std::inner_product(positions.begin(), positions.end(),
-                                                  symmetry.strides.begin(), std::int64_t{0});
-    const Rank rank(static_cast<std::int32_t>(program.rank.value + shift));
+  for (std::size_t k = 0; k < images.size(); ++k) {
+    const std::vector<std::int64_t>& positions = images[k].positions;
+    const Rank rank(static_cast<std::int32_t>(program.rank.value + images[k].shift));
     there = plan::expand(*program.plan, rank, program.program, {}, std::move(there));
     const RankComparison comparison(program, there);
     comparison.compare();
-    for (std::size_t k = 0; k < of_runs.size(); ++k) {
-      run(of_runs[k], there.runs[k].begin - program.runs[k].begin);
+    const bool is_neighbour = k < axes;
+    for (std::size_t run = 0; run < of_runs.size(); ++run) {
+      const std::int64_t moved = there.runs[run].begin - program.runs[run].begin;
+      if (is_neighbour) of_runs[run][k] = moved;
+      if (!is_neighbour) of_runs.check(run, positions, moved);
     }
-    for (std::size_t k = 0; k < of_groups.size(); ++k) {
-      group(of_groups[k], comparison.group_shift(k));
+    for (std::size_t group = 0; group < of_groups.size(); ++group) {
+      const std::int64_t moved = comparison.group_shift(group);
+      if (is_neighbour && moved != 0 && moved != symmetry.strides[k]) throw Asymmetric();
+      if (is_neighbour) of_groups[group][k] = moved;
+      if (!is_neighbour) of_groups.check(group, positions, moved);
     }
-  };
-  for (std::size_t axis = 0; axis < axes; ++axis) {
-    Positions positions(axes);
-    positions[axis] = 1;
-    const auto set_slope = [&](Positions& slope, std::int64_t moved) { slope[axis] = moved; };
-    const auto set_group_slope = [&](Positions& slope, std::int64_t moved) {
-      if (moved != 0 && moved != symmetry.strides[axis]) throw Asymmetric();
-      slope[axis] = moved;
-    };
-    visit(positions, set_slope, set_group_slope);
   }
-  for (std::size_t corner = 1; corner < std::size_t{1} << axes; ++corner) {
-    Positions positions(axes);
-    for (std::size_t axis = 0; axis < axes; ++axis) {
-      if ((corner >> axis & 1U) != 0) positions[axis] = symmetry.sizes[axis] - 1;
-    }
-    const auto check_slope = [&](const Positions& slope, std::int64_t moved) {
-      const std::int64_t expected =
-          std::inner_product(positions.begin(), positions.end(), slope.begin(), std::int64_t{0});
-      if (moved != expected) throw Asymmetric();
-    };
-    visit(positions, check_slope, check_slope);
-  }
-  std::vector<SlopeId> result;
-  result.reserve(of_runs.size());
-  for (Positions& slope : of_runs) result.push_back(slopes.intern(std::move(slope)));
-  return result;
+  return of_runs.intern(slopes);
 }
 
 }  // namespace shiplap::check

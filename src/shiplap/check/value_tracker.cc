@@ -49,7 +49,10 @@ std::int64_t rows_of(const Pieces& pieces) {
 }  // namespace
 
 ValueTracker::ValueTracker(Job& job, std::vector<Violation>& violations)
-    : job_(job), violations_(violations), posts_(job.linked.matching.messages) {
+    : job_(job),
+      violations_(violations),
+      posts_(job.linked.matching.messages),
+      memo_(job.contents) {
   memories_.resize(job.scripts.size());
   for (std::size_t k = 0; k < job.scripts.size(); ++k) {
     start(k);
@@ -481,26 +484,28 @@ Pieces part_of(Contents& contents, const Pieces& pieces, std::int64_t begin, std
 
 }  // namespace
 
-void ValueTracker::distribute(const CallGroup& group, std::int64_t n,
-                              const std::vector<Pieces>& parts) {
-  const std::size_t axes = job_.symmetry.axes.size();
+void ValueTracker::store_outputs(const CallGroup& group, std::int64_t n,
+                                 const std::vector<Pieces>& outputs) {
   std::vector<bool> done(group.scripts.size());
-  for (std::size_t k = 0; k < group.members.size(); ++k) {
-    const Member& member = group.members[k];
+  for (const Member& member : group.members) {
     const auto slot = static_cast<std::size_t>(member.slot);
     if (done[slot]) continue;
     done[slot] = true;
-    const Actor actor = actor_of(group, slot, n);
-    std::vector<std::size_t> same;  // members that this script represents, in order
-    for (std::size_t m = 0; m < group.members.size() && axes > 0; ++m) {
-      if (group.members[m].slot == member.slot) same.push_back(m);
-    }
-    if (same.size() <= 1) {
-      store_output(actor, parts[k]);
-      continue;
-    }
-    store_output(actor, fit_family(group, parts, same, axes_along(group, same)));
+    store_output(actor_of(group, slot, n), outputs[slot]);
   }
+}
+
+std::vector<Pieces> ValueTracker::fitted(const CallGroup& group, const std::vector<Pieces>& parts) {
+  std::vector<std::vector<std::size_t>> represented(group.scripts.size());  // members by slot
+  for (std::size_t k = 0; k < group.members.size(); ++k) {
+    represented[static_cast<std::size_t>(group.members[k].slot)].push_back(k);
+  }
+  std::vector<Pieces> outputs;
+  for (const std::vector<std::size_t>& same : represented) {
+    outputs.push_back(same.size() == 1 ? parts[same.front()]
+                                       : fit_family(group, parts, same, axes_along(group, same)));
+  }
+  return outputs;
 }
 
 std::vector<std::size_t> ValueTracker::axes_along(const CallGroup& group,
@@ -556,7 +561,7 @@ void ValueTracker::run_reduce_scatter(const CallGroup& group, std::int64_t n, co
     parts.push_back(part_of(job_.contents, all, begin, count));
   }
   clobber_inputs(group, n);
-  distribute(group, n, parts);
+  store_outputs(group, n, fitted(group, parts));
 }
 
 void ValueTracker::clobber_inputs(const CallGroup& group, std::int64_t n) {
@@ -583,6 +588,37 @@ std::optional<std::size_t> ValueTracker::only_axis(const CallGroup& group) const
 }
 
 void ValueTracker::run_all_to_all(const CallGroup& group, std::int64_t n) {
+  const auto outputs = [&] { return all_to_all(group, n); };
+  bool known = true;
+  std::vector<Pieces> held(group.scripts.size());
+  for (std::size_t slot = 0; slot < held.size(); ++slot) {
+    const Actor actor = actor_of(group, slot, n);
+    get(actor.script, job_.scripts[actor.script][actor.op].from, held[slot]);
+    known = known && std::ranges::all_of(held[slot], [](const Piece& piece) {
+              return piece.state == RowState::known;
+            });
+  }
+  const Actor first = actor_of(group, 0, n);
+  const ScriptOp& op = job_.scripts[first.script][first.op];
+  const auto& collective = std::get<plan::Collective>(op.source->action);
+  const std::array<std::int64_t, 2> call{shape_of(group), collective.split.value};
+  store_outputs(group, n, known ? memo_.get(call, held, outputs) : outputs());
+}
+
+std::int64_t ValueTracker::shape_of(const CallGroup& group) {
+  shapes_of_groups_.resize(job_.groups.size(), -1);
+  std::int64_t& shape = shapes_of_groups_[static_cast<std::size_t>(&group - job_.groups.data())];
+  if (shape >= 0) return shape;
+  std::vector<std::int64_t> members;
+  for (const Member& member : group.members) {
+    members.push_back(member.slot);
+    members.insert(members.end(), member.positions.begin(), member.positions.end());
+  }
+  shape = shapes_.try_emplace(std::move(members), std::ssize(shapes_)).first->second;
+  return shape;
+}
+
+std::vector<Pieces> ValueTracker::all_to_all(const CallGroup& group, std::int64_t n) {
   const Actor first = actor_of(group, 0, n);
   const ScriptOp& op = job_.scripts[first.script][first.op];
   const auto& collective = std::get<plan::Collective>(op.source->action);
@@ -602,7 +638,6 @@ void ValueTracker::run_all_to_all(const CallGroup& group, std::int64_t n) {
     job_.contents.join(all);
     return all;
   };
-  std::vector<Pieces> parts;
   if (const std::optional<std::size_t> axis = only_axis(group)) {
     // All members are one script, so their inputs move evenly along the axis. If the slices of the
     // first and of the last one do so too, then all outputs do, and two of them say how.
@@ -611,11 +646,11 @@ void ValueTracker::run_all_to_all(const CallGroup& group, std::int64_t n) {
       for (std::size_t k = 0; k < inputs.size(); ++k) slices.push_back(slice(*pieces, k));
       static_cast<void>(fit_pieces(slices, *axis));
     }
-    store_output(first, fit_pieces(std::array{output(0), output(1)}, *axis));
-    return;
+    return {fit_pieces(std::array{output(0), output(1)}, *axis)};
   }
+  std::vector<Pieces> parts;
   for (std::size_t k = 0; k < inputs.size(); ++k) parts.push_back(output(k));
-  distribute(group, n, parts);
+  return fitted(group, parts);
 }
 
 void ValueTracker::run_exchange(const CallGroup& group, std::int64_t n) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "shiplap/check/call_memo_internal.h"
 #include "shiplap/check/interval_map_internal.h"
 #include "shiplap/check/job_internal.h"
 #include "shiplap/plan/execution.h"
@@ -104,8 +106,16 @@ class ValueTracker : public plan::ExecutionObserver {
   void clobber_inputs(const CallGroup& group, std::int64_t n);
   void run_all_gather(const CallGroup& group, std::int64_t n);
   void run_all_to_all(const CallGroup& group, std::int64_t n);
-  // Stores parts[k] on member k; members that one script represents get one affine content.
-  void distribute(const CallGroup& group, std::int64_t n, const std::vector<Pieces>& parts);
+  // The outputs, by slot.
+  [[nodiscard]] std::vector<Pieces> all_to_all(const CallGroup& group, std::int64_t n);
+  // Groups have one shape if their members have the same slots and positions.
+  [[nodiscard]] std::int64_t shape_of(const CallGroup& group);
+  // The outputs by slot, if member k gets parts[k]; members that one script represents get one
+  // affine content.
+  [[nodiscard]] std::vector<Pieces> fitted(const CallGroup& group,
+                                           const std::vector<Pieces>& parts);
+  // Stores outputs[slot] on the scripts, in the order of the members.
+  void store_outputs(const CallGroup& group, std::int64_t n, const std::vector<Pieces>& outputs);
   // The axes of symmetry along which these members differ.
   [[nodiscard]] std::vector<std::size_t> axes_along(const CallGroup& group,
                                                     std::span<const std::size_t> members) const;
@@ -145,6 +155,9 @@ class ValueTracker : public plan::ExecutionObserver {
   Pieces one_;
   Pieces two_;
   std::vector<Buffer::Range> made_;
+  CallMemo memo_;
+  std::map<std::vector<std::int64_t>, std::int64_t> shapes_;  // by slots and positions
+  std::vector<std::int64_t> shapes_of_groups_;                // -1: not known yet
 };
 
 }  // namespace shiplap::check

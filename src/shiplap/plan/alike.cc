@@ -1,8 +1,7 @@
 // The second witness of symmetry.
 //
 // find_symmetry() proves from the text of a plan that ranks are alike. Here some of them are
-// expanded and compared, template by template. All expressions that depend on positions are affine,
-// so an error that only some ranks have (a sample beyond its dimension) shows at a corner.
+// expanded and compared, template by template.
 #include <utility>
 #include <vector>
 
@@ -13,8 +12,6 @@
 namespace shiplap::plan {
 namespace {
 
-constexpr std::size_t kMaxAxes = 6;  // 64 corners
-
 class AlikeRanks {
  public:
   AlikeRanks(const RankProgram& representative, const RankTemplate& steps,
@@ -22,19 +19,11 @@ class AlikeRanks {
       : here_(representative), steps_(steps), options_(options), symmetry_(options.symmetry) {}
 
   void compare() {
-    const std::size_t axes = symmetry_.axes.size();
-    if (axes > kMaxAxes) throw Asymmetric();
+    const std::vector<Image> images = images_of(symmetry_);
     stay_among_representatives();
-    for (std::size_t axis = 0; axis < axes; ++axis) {
-      if (!is_alike(symmetry_.strides[axis])) throw Asymmetric(symmetry_.axes[axis]);
-    }
-    for (std::size_t corner = 1; corner < std::size_t{1} << axes; ++corner) {
-      std::int64_t shift = 0;
-      for (std::size_t axis = 0; axis < axes; ++axis) {
-        const std::int64_t last = symmetry_.sizes[axis] - 1;
-        if ((corner >> axis & 1U) != 0) shift += last * symmetry_.strides[axis];
-      }
-      if (!is_alike(shift)) throw Asymmetric();
+    for (std::size_t k = 0; k < images.size(); ++k) {
+      if (is_alike(images[k].shift)) continue;
+      throw k < symmetry_.axes.size() ? Asymmetric(symmetry_.axes[k]) : Asymmetric();
     }
   }
 
@@ -48,9 +37,7 @@ class AlikeRanks {
       if (collective == nullptr || !has_root(collective->kind)) continue;
       const RankSet& group = here_.groups[op.group].ranks;
       for (std::size_t axis = 0; axis < symmetry_.axes.size(); ++axis) {
-        const std::int64_t neighbour = group[0].value + symmetry_.strides[axis];
-        const bool spans = group.find(Rank(static_cast<std::int32_t>(neighbour))) >= 0;
-        if (spans) throw Asymmetric(symmetry_.axes[axis]);
+        if (symmetry_.is_spanned(axis, group)) throw Asymmetric(symmetry_.axes[axis]);
       }
     }
   }

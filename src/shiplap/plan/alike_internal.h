@@ -6,9 +6,9 @@
 
 namespace shiplap::plan {
 
-// Expands the neighbour of a representative along each axis of `options.symmetry`, and all corners
-// of the mesh. Throws Asymmetric if one of them has another template than `steps`, or if a message
-// leaves the representatives. Throws InputError if one of them has no expansion.
+// Expands the images_of() `options.symmetry`. Throws Asymmetric if one of them has another template
+// than `steps`, or if a message leaves the representatives. Throws InputError if one of them has no
+// expansion.
 void throw_if_unlike(const RankProgram& representative, const RankTemplate& steps,
                      const LinkOptions& options);
 

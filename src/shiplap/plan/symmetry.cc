@@ -18,6 +18,8 @@
 #include "shiplap/plan/symmetry.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <variant>
 
 namespace shiplap::plan {
@@ -244,6 +246,10 @@ std::vector<std::int64_t> Symmetry::positions(std::int32_t rank) const {
   return result;
 }
 
+bool Symmetry::is_spanned(std::size_t k, const RankSet& group) const {
+  return group.find(Rank(static_cast<std::int32_t>(group[0].value + strides[k]))) >= 0;
+}
+
 std::int64_t Symmetry::class_size() const {
   std::int64_t result = 1;
   for (const std::int64_t size : sizes) result *= size;
@@ -258,6 +264,33 @@ void Symmetry::drop(AxisId axis) {
 }
 
 void Symmetry::drop_smallest() { drop(axes[std::ranges::min_element(sizes) - sizes.begin()]); }
+
+std::vector<Image> images_of(const Symmetry& symmetry) {
+  constexpr std::size_t kMaxAxes = 6;  // 64 corners
+  const std::size_t axes = symmetry.axes.size();
+  if (axes > kMaxAxes) throw Asymmetric();
+  std::vector<Image> images;
+  const auto add = [&](std::vector<std::int64_t> positions) {
+    const std::int64_t shift = std::inner_product(positions.begin(), positions.end(),
+                                                  symmetry.strides.begin(), std::int64_t{0});
+    images.push_back({.positions = std::move(positions), .shift = shift});
+  };
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    std::vector<std::int64_t> positions(axes);
+    positions[axis] = 1;
+    add(std::move(positions));
+  }
+  for (std::size_t corner = 1; corner < std::size_t{1} << axes; ++corner) {
+    std::vector<std::int64_t> positions(axes);
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      if ((corner >> axis & 1U) != 0) positions[axis] = symmetry.sizes[axis] - 1;
+    }
+    // On an axis of two positions, the neighbour is a corner.
+    const std::int64_t steps = std::reduce(positions.begin(), positions.end());
+    if (steps > 1) add(std::move(positions));
+  }
+  return images;
+}
 
 Symmetry find_symmetry(const Plan& plan, const SymmetryOptions& options) {
   const DependenceAnalysis analysis(plan, options);

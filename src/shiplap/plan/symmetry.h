@@ -1,10 +1,12 @@
 // Symmetry reduction: ranks that one representative can stand for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <vector>
 
+#include "shiplap/plan/mesh.h"
 #include "shiplap/plan/plan.h"
 
 namespace shiplap::plan {
@@ -21,6 +23,8 @@ struct Symmetry {
     return representative(rank) == rank;
   }
   [[nodiscard]] std::vector<std::int64_t> positions(std::int32_t rank) const;
+  // Whether the group of a representative spans the k-th axis; if not, no member moves along it.
+  [[nodiscard]] bool is_spanned(std::size_t k, const RankSet& group) const;
   // How many ranks each representative stands for.
   [[nodiscard]] std::int64_t class_size() const;
   // Makes ranks at different positions of the axis represent themselves.
@@ -35,6 +39,17 @@ struct Asymmetric : std::exception {
   Asymmetric() = default;
   explicit Asymmetric(AxisId a) : axis(a) {}
 };
+
+// A rank that a representative stands for.
+struct Image {
+  std::vector<std::int64_t> positions;  // on the axes of symmetry
+  std::int64_t shift = 0;               // its rank, minus that of the representative
+};
+// The images that are compared with a representative: its neighbours along each axis, in their
+// order, then the corners of the mesh. All expressions that depend on positions are affine, so
+// their values lie between those at the corners: an expression without a value, or one that leaves
+// its dimension, shows at a corner. Throws Asymmetric if there are more than six axes.
+[[nodiscard]] std::vector<Image> images_of(const Symmetry& symmetry);
 
 struct SymmetryOptions {
   // The work of a computation must be constant, not only affine, so that alike ranks take the same
