@@ -1,4 +1,4 @@
-// The library of strategies. Each is a short file in library/.
+// The library of strategies. Each is a short coroutine in library/.
 #pragma once
 
 #include <cstdint>

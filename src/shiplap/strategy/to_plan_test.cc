@@ -77,10 +77,8 @@ TEST(ToPlan, RefusesAStepThatCannotBeRepeated) {
   }
 }
 
-// A whole weight, and beside it the shard that the rank updates, of ZeRO 1. `between` runs while
-// the updated shards are gathered.
-template <class Between>
-Task zero1_beside(Model& model, Between between) {
+// A whole weight, and beside it the shard that the rank updates, of ZeRO 1. Up to its update.
+Task zero1_updated(Model& model) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   weights[0] = model.load_weights(0).first;
   std::tie(weights[1], opt_states[0]) = model.load_weights(0, model.rank(), model.ranks());
@@ -91,6 +89,13 @@ Task zero1_beside(Model& model, Between between) {
       model.backward(0, activations[0], grad_activations[1], weights[0]);
   grad_weights[0] = co_await model.all_reduce(grad_weights[0], 0);
   std::tie(weights[1], opt_states[0]) = model.update(0, grad_weights[0], weights[1], opt_states[0]);
+}
+
+// `between` runs while the updated shards are gathered.
+template <class Between>
+Task zero1_beside(Model& model, Between between) {
+  co_await zero1_updated(model);
+  ValueMap<Weight>& weights = model.storage().weights;
   auto gathered = model.start_all_gather(weights[1], 0);
   between(model);
   weights[0] = co_await gathered;
@@ -105,16 +110,8 @@ Task zero1_used(Model& model) {
 
 // The old weight is still sent when the gather of the new one begins.
 Task zero1_sent(Model& model) {
-  auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
-  weights[0] = model.load_weights(0).first;
-  std::tie(weights[1], opt_states[0]) = model.load_weights(0, model.rank(), model.ranks());
-  activations[0] = model.get_input_activation(model.samples(model.rank(), model.ranks()));
-  activations[1] = model.forward(0, activations[0], weights[0]);
-  grad_activations[1] = model.loss(activations[1]);
-  std::tie(grad_weights[0], grad_activations[0]) =
-      model.backward(0, activations[0], grad_activations[1], weights[0]);
-  grad_weights[0] = co_await model.all_reduce(grad_weights[0], 0);
-  std::tie(weights[1], opt_states[0]) = model.update(0, grad_weights[0], weights[1], opt_states[0]);
+  co_await zero1_updated(model);
+  ValueMap<Weight>& weights = model.storage().weights;
   const int last = model.ranks() - 1;
   Pending<Weight> received = model.start_receive<Weight>((model.rank() + last) % model.ranks());
   Pending<Weight> sent = model.start_send((model.rank() + 1) % model.ranks(), weights[0]);

@@ -1,10 +1,12 @@
-// ZeRO stage 2: as stage 1, and gradients are reduce-scattered: a rank keeps only the shard that it
-// updates with.
+// ZeRO stage 1: the optimizer state is sharded. Every rank updates its shard of the weights; they
+// are whole from the start of a step, where they are gathered, until its updates. Stage 2:
+// gradients are reduce-scattered too, so a rank keeps only the shard that it updates with.
 #include "shiplap/strategy/library.h"
 
 namespace shiplap::strategy {
+namespace {
 
-Task zero2(Model& model) {
+Task zero_sharded(Model& model, int stage) {
   auto& [weights, opt_states, activations, grad_activations, grad_weights] = model.storage();
   const int layers = model.layers();
   const int rank = model.rank();
@@ -26,7 +28,8 @@ Task zero2(Model& model) {
         model.backward(l, activations[l], grad_activations[l + 1], weights[l]);
     grad_activations.erase(l + 1);
     activations.erase(l);
-    grad_weights[l] = co_await model.reduce_scatter(grad_weights[l], l);
+    if (stage == 1) grad_weights[l] = co_await model.all_reduce(grad_weights[l], l);
+    if (stage == 2) grad_weights[l] = co_await model.reduce_scatter(grad_weights[l], l);
   }
   grad_activations.erase(0);
 
@@ -38,5 +41,10 @@ Task zero2(Model& model) {
     model.set_final_weight(l, weights[l]);
   }
 }
+
+}  // namespace
+
+Task zero1(Model& model) { return zero_sharded(model, 1); }
+Task zero2(Model& model) { return zero_sharded(model, 2); }
 
 }  // namespace shiplap::strategy
