@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <span>
 
 #include "shiplap/kernels/epilogue_internal.h"
 #include "shiplap/kernels/simd_internal.h"
@@ -94,6 +95,36 @@ struct VectorDestination {
     F32x16 x{};
     load_partial({.data = step.from, .type = step.type, .first = j, .count = count}, x);
     store_partial(x, count, step.to + j);
+  }
+}
+
+// tanh(x) = 1 - 2 / (1 + e^2x). Near 0 that difference would lose digits, and the first terms of
+// the Taylor series are exact enough. Beyond 10 the result rounds to 1.
+[[gnu::always_inline]] inline void tanh_lanes(F32x16& x) {
+  constexpr auto kFactor = static_cast<float>(2 * std::numbers::log2e);
+  constexpr float kLarge = 10;
+  constexpr float kNear = 0.25;
+  const F32x16 given = x;
+  const F32x16 least = F32x16{} - kLarge;
+  F32x16 power = given > kLarge ? F32x16{} + kLarge : given;
+  power = (power < least ? least : power) * kFactor;
+  exp2_approx(power);
+  const F32x16 square = given * given;
+  F32x16 series = square * (62.0F / 2835) - 17.0F / 315;
+  series = series * square + 2.0F / 15;
+  series = series * square - 1.0F / 3;
+  series = given * (series * square + 1.0F);
+  x = square < kNear * kNear ? series : 1.0F - 2.0F / (power + 1.0F);
+}
+
+[[gnu::always_inline]] inline void apply_tanh_inline(std::span<const float> x,
+                                                     std::span<float> result) {
+  for (std::int64_t i = 0; i < std::ssize(x); i += kLanes) {
+    const std::int64_t count = std::min(kLanes, std::ssize(x) - i);
+    F32x16 lanes{};
+    load_partial(x.data() + i, count, lanes);
+    tanh_lanes(lanes);
+    store_partial(lanes, count, result.data() + i);
   }
 }
 
