@@ -14,6 +14,11 @@
 // Direct exchange posts one message between every two ranks, at growing distance, so no rank sends
 // or receives more bytes than it must and no rank is a hot spot.
 //
+// Order of posting. Receives first, so that no message is unexpected. But where a receive replies
+// to an announced message at once (between hosts), sends first: else the late one of two ranks
+// replies, then announces its own message, and the other one puts all of its data in front of the
+// reply to that. Of a slow link only one direction at a time was used then.
+//
 // Invariants:
 // - Reductions combine in the order of ranks. So the result has the same bits on all ranks and on
 //   every transport, and one transport can be tested against another. This excludes ring and
@@ -213,16 +218,20 @@ void MessageCommunicator::direct_exchange(std::span<const std::byte> in, const P
   std::vector<Request> sends;
   receives.reserve(at(size()));
   sends.reserve(at(size()));
-  for (int step = 1; step < size(); ++step) {
-    const int peer = rank_before(step);
-    const std::size_t k = at(peer);
-    post_receive(receives, out.subspan(at(from.offsets[k]), at(from.counts[k])), peer, tag());
-  }
-  for (int step = 1; step < size(); ++step) {
-    const int peer = rank_after(step);
-    const std::size_t k = at(peer);
-    post_send(sends, in.subspan(at(to.offsets[k]), at(to.counts[k])), peer, tag());
-  }
+  const auto post_receives = [&] {
+    for (int step = 1; step < size(); ++step) {
+      const int peer = rank_before(step);
+      const std::size_t k = at(peer);
+      post_receive(receives, out.subspan(at(from.offsets[k]), at(from.counts[k])), peer, tag());
+    }
+  };
+  post_both(post_receives, [&] {
+    for (int step = 1; step < size(); ++step) {
+      const int peer = rank_after(step);
+      const std::size_t k = at(peer);
+      post_send(sends, in.subspan(at(to.offsets[k]), at(to.counts[k])), peer, tag());
+    }
+  });
   const std::size_t local = at(rank());
   copy_bytes(out.data() + from.offsets[local], in.data() + to.offsets[local],
              at(from.counts[local]));
@@ -300,16 +309,20 @@ void MessageCommunicator::reduce_parts(const SegmentedReduction& work) {
     for (Request& send : sends[s % 2]) send.wait();
     receives[s % 2].clear();
     sends[s % 2].clear();
-    const std::size_t bytes = work.segment_of(at(rank()), s).bytes;
-    for (int step = 1; step < size(); ++step) {
-      const int peer = rank_before(step);
-      post_receive(receives[s % 2], {scratch_of(work, at(peer), s), bytes}, peer, tag());
-    }
-    for (int step = 1; step < size(); ++step) {
-      const int peer = rank_after(step);
-      const SegmentedReduction::ByteRange place = work.segment_of(at(peer), s);
-      post_send(sends[s % 2], work.in.subspan(place.begin, place.bytes), peer, tag());
-    }
+    const auto post_receives = [&] {
+      const std::size_t bytes = work.segment_of(at(rank()), s).bytes;
+      for (int step = 1; step < size(); ++step) {
+        const int peer = rank_before(step);
+        post_receive(receives[s % 2], {scratch_of(work, at(peer), s), bytes}, peer, tag());
+      }
+    };
+    post_both(post_receives, [&] {
+      for (int step = 1; step < size(); ++step) {
+        const int peer = rank_after(step);
+        const SegmentedReduction::ByteRange place = work.segment_of(at(peer), s);
+        post_send(sends[s % 2], work.in.subspan(place.begin, place.bytes), peer, tag());
+      }
+    });
   };
   for (std::size_t s = 0; s < segments; ++s) {
     if (s == 0) post(0);
@@ -370,14 +383,18 @@ void MessageCommunicator::do_all_reduce(DType type, std::span<std::byte> data, R
   reduce_parts(work);
   std::vector<ExpectedMessage> receives;
   std::vector<Request> sends;
-  for (int step = 1; step < size(); ++step) {
-    const int peer = rank_before(step);
-    const SegmentedReduction::ByteRange theirs = work.part(at(peer));
-    post_receive(receives, data.subspan(theirs.begin, theirs.bytes), peer, tag());
-  }
-  for (int step = 1; step < size(); ++step) {
-    post_send(sends, data.subspan(local.begin, local.bytes), rank_after(step), tag());
-  }
+  const auto post_receives = [&] {
+    for (int step = 1; step < size(); ++step) {
+      const int peer = rank_before(step);
+      const SegmentedReduction::ByteRange theirs = work.part(at(peer));
+      post_receive(receives, data.subspan(theirs.begin, theirs.bytes), peer, tag());
+    }
+  };
+  post_both(post_receives, [&] {
+    for (int step = 1; step < size(); ++step) {
+      post_send(sends, data.subspan(local.begin, local.bytes), rank_after(step), tag());
+    }
+  });
   wait_all(receives, sends);
 }
 

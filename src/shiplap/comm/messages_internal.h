@@ -67,6 +67,9 @@ class MessageCommunicator : public Communicator {
                      const Pieces& from) override;
   void do_all_to_all_parts(const Outgoing& to, const Incoming& from) override;
 
+  // Whether a receive of a long message that has been announced replies as soon as it is posted.
+  [[nodiscard]] virtual bool replies_when_posted() const { return false; }
+
   // Address of a part in the process that owns it.
   struct RemotePart {
     std::uint64_t address = 0;
@@ -101,12 +104,21 @@ class MessageCommunicator : public Communicator {
   void post_send(std::vector<Request>& sends, std::span<const std::byte> data, int to, int tag);
   void post_receive(std::vector<ExpectedMessage>& receives, std::span<std::byte> data, int from,
                     int tag);
+  // Posts both in the order that uses both directions of a link, see messages.cc.
+  template <class PostReceives, class PostSends>
+  void post_both(const PostReceives& post_receives, const PostSends& post_sends) {
+    if (replies_when_posted()) post_sends();
+    post_receives();
+    if (!replies_when_posted()) post_sends();
+  }
   void wait_receive(ExpectedMessage& expected);
   void wait_all(std::vector<ExpectedMessage>& receives, std::vector<Request>& sends);
   void direct_exchange(std::span<const std::byte> in, const Pieces& to, std::span<std::byte> out,
                        const Pieces& from);
   void list_parts(const Outgoing& to);
   void post_parts(const Outgoing& to, const Incoming& from);
+  void post_incoming(const Outgoing& to, const Incoming& from);
+  void post_outgoing(const Outgoing& to);
   void read_parts(int peer, const Incoming& from, Request& list);
   void check_stamp(int peer, const RemotePart& expected);
   void bruck_all_gather(std::span<const std::byte> in, std::byte* out,

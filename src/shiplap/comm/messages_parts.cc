@@ -82,6 +82,10 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
   exchange_.lists.resize(at(size()));
   exchange_.signals.resize(2 * at(size()));
   exchange_.remote_parts.resize(from.parts.size() + at(size()));
+  post_both([&] { post_incoming(to, from); }, [&] { post_outgoing(to); });
+}
+
+void MessageCommunicator::post_incoming(const Outgoing& to, const Incoming& from) {
   for (int step = 1; step < size(); ++step) {
     const int peer = rank_before(step);
     const auto parts = parts_of(from, peer);
@@ -91,11 +95,21 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
           post_receive(exchange_.receives, message, peer, tag());
         });
       }
-    } else if (has_bytes(parts)) {
+      continue;
+    }
+    // The peer sends its list before the signal that it has read the local parts.
+    if (has_bytes(parts)) {
       const std::span<RemotePart> list = list_for(exchange_.remote_parts, from.first, peer);
       exchange_.lists[peer] = start_receive(std::as_writable_bytes(list), peer, tag());
     }
+    if (has_bytes(parts_of(to, peer))) {
+      post_receive(exchange_.receives, std::span(exchange_.signals).subspan(2 * at(peer), 1), peer,
+                   tag());
+    }
   }
+}
+
+void MessageCommunicator::post_outgoing(const Outgoing& to) {
   for (int step = 1; step < size(); ++step) {
     const int peer = rank_after(step);
     const auto parts = parts_of(to, peer);
@@ -108,9 +122,6 @@ void MessageCommunicator::post_parts(const Outgoing& to, const Incoming& from) {
     } else if (has_bytes(parts)) {
       const std::span<RemotePart> list = list_for(exchange_.local_parts, to.first, peer);
       exchange_.sends.push_back(start_send(std::as_bytes(list), peer, tag()));
-      // The signal that the peer has read them.
-      post_receive(exchange_.receives, std::span(exchange_.signals).subspan(2 * at(peer), 1), peer,
-                   tag());
     }
   }
 }

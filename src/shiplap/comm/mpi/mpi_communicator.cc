@@ -373,6 +373,13 @@ std::size_t MpiCommunicator::eager_limit(int peer) const {
   return shares_memory_with(peer) ? Communicator::eager_limit(peer) : kEagerLimit;
 }
 
+bool MpiCommunicator::replies_when_posted() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank() && !shares_memory_with(peer)) return true;
+  }
+  return false;
+}
+
 std::size_t MpiCommunicator::pack_below(int peer) const {
   return shares_memory_with(peer) ? 0 : kPackBelow;
 }

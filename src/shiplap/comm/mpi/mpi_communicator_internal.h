@@ -44,6 +44,8 @@ class MpiCommunicator : public MonitoredCommunicator {
   [[nodiscard]] bool shares_memory_with(int peer) const override {
     return group_.processes[peer] != 0;
   }
+  // Between hosts, MPI has a rendezvous protocol like that of our sockets.
+  [[nodiscard]] bool replies_when_posted() const override;
   void read_memory(int peer, std::span<const RemotePart> from,
                    std::span<const std::span<std::byte>> to) override;
   std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;

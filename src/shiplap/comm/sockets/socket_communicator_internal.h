@@ -22,6 +22,7 @@ class SocketCommunicator final : public MonitoredCommunicator {
   [[nodiscard]] double now() const override { return seconds_now(); }
   Request start_send(std::span<const std::byte> data, int to, int tag) override;
   Request start_receive(std::span<std::byte> data, int from, int tag) override;
+  [[nodiscard]] bool replies_when_posted() const override { return true; }
   std::unique_ptr<Communicator> do_split(int colour, int key, const std::string& name) override;
 
  private:
