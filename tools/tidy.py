@@ -37,7 +37,7 @@ FOREIGN = {
     "MPI": (r"mpi\.h", ["src/shiplap/comm/mpi/", "tests/parts/", "bench/comm/"]),
     "oneDNN": (r"(?:oneapi/dnnl/)?dnnl", ["src/shiplap/kernels/", "tests/parts/"]),
     "SimGrid": (r"(?:simgrid|smpi|xbt)[/.]",
-                ["src/shiplap/comm/", "tests/parts/"]),
+                ["src/shiplap/comm/", "tests/links/", "tests/parts/"]),
     "fmt": (r"fmt/", [""]),
     "GoogleTest": (r"(?:gtest|gmock)/", [""]),
     "Google Benchmark": (r"benchmark/", ["bench/"]),
@@ -310,8 +310,6 @@ PRIVATE_WORDS_ALLOWED = [
     ("", "CHANGELOG.md", "it says what names were called before"),
     ("", "fuzz/corpus/", "inputs, found by machines"),
     ("", "data/", "files of other projects"),
-    *[("", path, "former public Python names")
-      for path in ("python/shiplap/_deprecated.py", "python/tests/test_deprecated.py")],
     ("size_of_all", "python/bindings/jax/handlers.cc", "an attribute in stored JAX programs"),
     *[("circle", path, "an element of SVG")
       for path in ("examples/puzzles.ipynb", "src/shiplap/report/")],

@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include "shiplap/base/error.h"
 
@@ -119,9 +120,7 @@ class Estimator {
   // of k. Everything else sends a part of its traffic through the spine.
   void crosses_leaves(const System& system, std::int64_t first, std::int64_t last) {
     if (!outer_.leaf || one_domain()) return;
-    const std::int64_t nodes_per_domain =
-        system.node ? std::max<std::int64_t>(1, inner_.size / system.node->devices) : 1;
-    const std::int64_t domains = std::max<std::int64_t>(1, outer_.leaf->nodes / nodes_per_domain);
+    const std::int64_t domains = ranks_per_leaf(system, *outer_.leaf) / inner_.size;
     if (first / domains == last / domains) return;
     const double oversubscription = outer_.leaf->oversubscription;
     const double within =
@@ -292,21 +291,25 @@ RankSpan rank_span(const plan::RankSet& ranks, const System& system, std::int64_
   RankSpan span = rank_span(ranks);
   span.lowest += shift;
   span.highest += shift;
-  const std::int64_t size = system.networks.front().size;
-  std::int64_t domains = 1;
-  std::int64_t here = 1;
-  std::int64_t most = 1;
-  for (std::int64_t k = 1; k < ranks.size(); ++k) {
-    const std::int64_t rank = ranks[k].value + shift;
-    const std::int64_t before = ranks[k - 1].value + shift;
-    if (rank < before) return span;
-    here = rank / size == before / size ? here + 1 : 1;
-    domains += here == 1 ? 1 : 0;
-    most = std::max(most, here);
+  std::vector<std::int64_t> domains(ranks.size());
+  for (std::int64_t k = 0; k < ranks.size(); ++k) {
+    domains[k] = (ranks[k].value + shift) / system.networks.front().size;
   }
-  span.domains = domains;
-  span.per_domain = most;
+  if (!std::ranges::is_sorted(domains)) std::ranges::sort(domains);
+  std::int64_t here = 0;
+  for (std::size_t k = 0; k < domains.size(); ++k) {
+    here = k > 0 && domains[k] == domains[k - 1] ? here + 1 : 1;
+    span.domains += here == 1 ? 1 : 0;
+    span.per_domain = std::max(span.per_domain, here);
+  }
   return span;
+}
+
+std::int64_t ranks_per_leaf(const System& system, const hardware::Leaf& leaf) {
+  const std::int64_t domain = system.networks.front().size;
+  constexpr std::int64_t kMaxDevices = std::int64_t{1} << 30;
+  const std::int64_t node = std::min(kMaxDevices, system.node ? system.node->devices : domain);
+  return std::max<std::int64_t>(1, leaf.nodes * node / domain) * domain;
 }
 
 bool is_same_placement(const System& system, const RankSpan& a, const RankSpan& b) {
@@ -318,13 +321,8 @@ bool is_same_placement(const System& system, const RankSpan& a, const RankSpan& 
   // The rest decides on leaves, and on domains if they are not counted.
   if (!network.leaf && a.domains != 0) return true;
   const std::int64_t size = system.networks.front().size;
-  const auto leaf = [&](std::int64_t rank) {
-    const std::int64_t devices =
-        system.node ? std::max<std::int64_t>(1, system.node->devices) : size;
-    const std::int64_t per_domain = std::max<std::int64_t>(1, size / devices);
-    const std::int64_t nodes = network.leaf ? network.leaf->nodes : 1;
-    return rank / size / std::max<std::int64_t>(1, nodes / per_domain);
-  };
+  const std::int64_t per_leaf = network.leaf ? ranks_per_leaf(system, *network.leaf) : size;
+  const auto leaf = [&](std::int64_t rank) { return rank / per_leaf; };
   if ((leaf(a.lowest) == leaf(a.highest)) != (leaf(b.lowest) == leaf(b.highest))) return false;
   return a.domains != 0 ||
          (a.highest - a.lowest == b.highest - b.lowest &&

@@ -28,7 +28,7 @@ struct RankSpan {
 };
 // Takes O(size): compute it once per group, not once per rank.
 [[nodiscard]] RankSpan rank_span(const plan::RankSet& ranks);
-// Also counts the domains, if the ranks ascend. Of the same ranks, each `shift` further on.
+// Also counts the domains, in any order of the ranks. Of the same ranks, each `shift` further on.
 [[nodiscard]] RankSpan rank_span(const plan::RankSet& ranks, const hardware::System& system,
                                  std::int64_t shift = 0);
 // Whether every collective takes the same time on both. Conservative.
@@ -39,6 +39,11 @@ struct RankSpan {
 // the last network.
 [[nodiscard]] const hardware::Network& network_for(const hardware::System& system,
                                                    const RankSpan& span);
+
+// How many consecutive ranks are below one leaf switch, whole domains of the innermost network. A
+// system without `node` has nodes of one domain.
+[[nodiscard]] std::int64_t ranks_per_leaf(const hardware::System& system,
+                                          const hardware::Leaf& leaf);
 
 enum class Algorithm : std::uint8_t {
   ring,            // through all ranks; between nodes over every rail

@@ -16,6 +16,7 @@ namespace {
 
 // Larger than any machine, and small enough that no formula overflows a double.
 constexpr double kMaxNumber = 1e18;
+constexpr std::int64_t kMaxCount = 1'000'000'000;
 
 // `ramp` is in microseconds by the square root of 10^6 bytes.
 constexpr double kPerRootMegabyte = 1e-9;
@@ -178,8 +179,11 @@ class Reader {
   }
   std::int64_t count(const JsonNode& parent, std::string_view key) {
     const JsonNode place = required(parent, key);
-    if (place.json.is_integer() && place.json.as_integer() >= 1) return place.json.as_integer();
-    if (!is_missing(parent, key)) add_type_error(place, "an integer, at least 1");
+    const std::int64_t number = place.json.is_integer() ? place.json.as_integer() : 0;
+    if (number >= 1 && number <= kMaxCount) return number;
+    if (!is_missing(parent, key)) {
+      add_type_error(place, number < 1 ? "an integer, at least 1" : "at most 1,000,000,000");
+    }
     return 1;
   }
 

@@ -23,10 +23,21 @@
 // - If operations remain when ready_ is empty, they are deadlocked: each of them waits, directly or
 //   not, for a cycle or for an operation that does not exist (deadlock_report.cc).
 //
-// Transfers do not share links and computations do not slow each other down: a duration depends on
-// the operation alone. docs/simulate.md states the rules of time.
+// Computations do not slow each other down, and unless links are shared, transfers do not either: a
+// duration depends on the operation alone. docs/simulate.md states the rules of time.
+//
+// With one hardware queue, the start of an operation also waits for the start of the one before it
+// in program order, on whatever stream.
+//
+// If links are shared, the duration of a transfer depends on what else is under way, so operations
+// run in the order of time: a discrete-event simulation of two queues, the operations that are
+// ready and the events of the flows (flows.cc). An operation with a cost of its own still completes
+// when it starts, which makes its successors ready at a later time.
 #include <algorithm>
+#include <limits>
+#include <utility>
 
+#include "shiplap/base/cancellation.h"
 #include "shiplap/cost/cost_model.h"
 #include "shiplap/sim/clock_internal.h"
 
@@ -37,13 +48,17 @@ constexpr std::int64_t kProgressInterval = 65'536;
 
 }  // namespace
 
-Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
+Clock::Clock(LinkedProgram& linked, const ReplayOptions& options)
     : linked_(linked),
-      system_(system),
-      eager_(eager),
+      system_(options.system),
+      eager_(options.eager_limit),
+      one_queue_(options.one_queue),
       time_(linked.matches.size()),
       state_(linked.matches.size()),
       calls_(linked.matching.calls) {
+  if (options.shares_links) {
+    links_ = std::make_unique<SharedLinks>(linked, options.system, options.slow_links);
+  }
   for (const GroupCalls& group : linked.matching.groups)
     rank_spans_.push_back(cost::rank_span(group.ranks, system_));
   pending_.reserve(linked.matches.size());
@@ -53,12 +68,48 @@ Clock::Clock(LinkedProgram& linked, const hardware::System& system, Bytes eager)
         linked.template_of(static_cast<std::int32_t>(rank)).in_degree;
     pending_.insert(pending_.end(), in_degree.begin(), in_degree.end());
   }
+  if (one_queue_) make_queues();
+}
+
+// What occupies a hardware queue. A batch is one kernel.
+bool Clock::is_queued(const Step& step) { return !plan::is_lifetime(step.action) && !step.member; }
+
+// The operation after this one in the queue of its rank, or none.
+OperationId Clock::next_in_queue(OperationId id) const {
+  const RankTemplate& rank_template = linked_.template_of(id.rank);
+  for (++id.operation; id.operation < std::ssize(rank_template.steps); ++id.operation) {
+    if (is_queued(rank_template[id.operation])) return id;
+  }
+  return {};
+}
+
+void Clock::make_queues() {
+  for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
+    if (!linked_.is_linked(rank)) continue;
+    OperationId id = next_in_queue({static_cast<std::int32_t>(rank), -1});
+    while (id.exists()) {
+      id = next_in_queue(id);
+      if (id.exists()) ++pending_[linked_.index(id)];
+    }
+  }
+}
+
+OperationId Clock::head_of_queue(std::int32_t rank) const {
+  if (!one_queue_) return {};
+  OperationId id = next_in_queue({rank, -1});
+  while (id.exists() && state(id) != OperationState::waiting) id = next_in_queue(id);
+  return id;
 }
 
 void Clock::run(const ProgressCallback& progress) {
   ProgressTicker ticker(
       progress, {.what = "replaying operations", .unit = "operations", .total = std::ssize(state_)},
       kProgressInterval);
+  if (links_) return run_by_time(ticker);
+  run_in_any_order(ticker);
+}
+
+void Clock::run_in_any_order(ProgressTicker& ticker) {
   std::size_t at = 0;
   for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
     if (!linked_.is_linked(rank)) continue;
@@ -77,6 +128,70 @@ void Clock::run(const ProgressCallback& progress) {
   }
 }
 
+void Clock::run_by_time(ProgressTicker& ticker) {
+  std::size_t at = 0;
+  for (std::size_t rank = 0; rank < linked_.ranks.size(); ++rank) {
+    if (!linked_.is_linked(rank)) continue;
+    const auto count = std::ssize(linked_.template_of(static_cast<std::int32_t>(rank)).steps);
+    for (std::int32_t k = 0; k < count; ++k, ++at) {
+      if (pending_[at] == 0) make_ready({static_cast<std::int32_t>(rank), k});
+    }
+  }
+  Flows& flows = links_->flows();
+  for (;;) {
+    throw_if_cancelled();
+    const double next = flows.next_event();
+    if (!ready_.empty() && time_[linked_.index(ready_.front())] <= next) {
+      begin(take_ready());
+    } else if (next < std::numeric_limits<double>::infinity()) {
+      end_transit(flows.advance());
+    } else {
+      return;
+    }
+    ticker.advance_to(complete_);
+  }
+}
+
+bool Clock::is_later(OperationId a, OperationId b) const {
+  const double x = time_[linked_.index(a)];
+  const double y = time_[linked_.index(b)];
+  return x != y ? x > y : a > b;
+}
+
+void Clock::make_ready(OperationId id) {
+  ready_.push_back(id);
+  if (!links_) return;
+  std::ranges::push_heap(ready_, [&](OperationId a, OperationId b) { return is_later(a, b); });
+}
+
+OperationId Clock::take_ready() {
+  std::ranges::pop_heap(ready_, [&](OperationId a, OperationId b) { return is_later(a, b); });
+  const OperationId id = ready_.back();
+  ready_.pop_back();
+  return id;
+}
+
+void Clock::start_transit(const Transfer& transfer, const Transit& transit) {
+  const std::int32_t flow = links_->flows().start(transit.begin, transfer.uses, transfer.size);
+  if (std::cmp_greater_equal(flow, transits_.size())) transits_.resize(at(flow) + 1);
+  transits_[flow] = transit;
+}
+
+void Clock::end_transit(const Flows::End& end) {
+  if (end.flow < 0) return;
+  const Transit transit = transits_[end.flow];
+  const double duration = end.time - transit.begin;
+  if (transit.receive.exists()) {
+    if (transit.send.exists()) finish(transit.send, transit.begin, duration);
+    finish(transit.receive, transit.begin, duration);
+    return;
+  }
+  const GroupCalls& group = linked_.matching.groups[transit.call.with];
+  for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
+    finish(group.call(slot, transit.call.n), transit.begin, duration);
+  }
+}
+
 void Clock::begin(OperationId id) {
   const std::size_t index = linked_.index(id);
   const double time = time_[index];
@@ -86,6 +201,10 @@ void Clock::begin(OperationId id) {
   if (step.action == ActionKind::batch) pending_[index] = static_cast<std::int32_t>(step.detail);
   const Releases& releases = rank_template.releases[id.operation];
   release(id.rank, releases.first, releases.at_end, time);
+  if (one_queue_ && is_queued(step)) {
+    const OperationId next = next_in_queue(id);
+    if (next.exists()) meet_dependency(next, time);
+  }
   switch (step.action) {
     case ActionKind::compute:
     case ActionKind::copy:
@@ -119,6 +238,13 @@ void Clock::begin_message(OperationId id, const Step& step) {
   if (!compatible(*linked_.plan, sent, linked_.step(receive)))
     mismatches_.push_back({send, receive});
   const double time = std::max(start(send), start(receive)).value;
+  if (links_) {
+    return start_transit(links_->message({sent.bytes}, send.rank, receive.rank),
+                         {.send = is_eager(sent) ? OperationId{} : send,
+                          .receive = receive,
+                          .call = {},
+                          .begin = time});
+  }
   const double duration =
       cost::message_time(system_, {sent.bytes}, Rank(send.rank), Rank(receive.rank)).value;
   if (!is_eager(sent)) finish(send, time, duration);
@@ -147,6 +273,11 @@ void Clock::complete_call(plan::Match match, double time) {
   }
   if (mismatch.second.exists()) mismatches_.push_back(mismatch);
   const bool shared = !mismatch.second.exists() && reference.action == ActionKind::collective;
+  if (shared && links_) {
+    const CollectiveKind kind = std::get<plan::Collective>(reference.source->action).kind;
+    return start_transit(links_->call(kind, {reference.bytes}, match.with, rank_spans_[match.with]),
+                         {.send = {}, .receive = {}, .call = match, .begin = time});
+  }
   const double together = shared ? duration_of(reference, match.with) : 0;
   for (std::size_t slot = 0; slot < group.callers.size(); ++slot) {
     const OperationId id = member(slot);
@@ -185,12 +316,13 @@ void Clock::finish_member(OperationId batch, double time) {
 
 void Clock::release(std::int32_t rank, std::int32_t first, std::int32_t last, double time) {
   const std::vector<std::int32_t>& successors = linked_.template_of(rank).successors;
-  for (std::int32_t k = first; k < last; ++k) {
-    const OperationId id{rank, successors[k]};
-    const std::size_t index = linked_.index(id);
-    time_[index] = std::max(time_[index], time);
-    if (--pending_[index] == 0) ready_.push_back(id);
-  }
+  for (std::int32_t k = first; k < last; ++k) meet_dependency({rank, successors[k]}, time);
+}
+
+void Clock::meet_dependency(OperationId id, double time) {
+  const std::size_t index = linked_.index(id);
+  time_[index] = std::max(time_[index], time);
+  if (--pending_[index] == 0) make_ready(id);
 }
 
 }  // namespace shiplap::sim

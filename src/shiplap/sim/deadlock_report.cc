@@ -168,11 +168,43 @@ class DeadlockReport {
   std::vector<OperationId> first_wait_;  // by rank; none if it is done
 };
 
+// An operation waits at the head of a queue for one that a rank cannot launch before its own.
+std::vector<Diagnostic> queue_problems(const LinkedProgram& linked, const Clock& clock) {
+  Formatter formatter(linked);
+  std::vector<OperationId> heads;
+  for (std::int32_t rank = 0; rank < std::ssize(linked.ranks); ++rank) {
+    if (!linked.is_linked(rank)) continue;
+    const OperationId head = clock.head_of_queue(rank);
+    if (head.exists()) heads.push_back(head);
+  }
+  ensure(!heads.empty(), "a deadlock has at least one waiting rank");
+  std::vector<Diagnostic> result{
+      {.code = "D636",
+       .where = formatter.where(heads.front()),
+       .what = fmt::format("deadlock with one hardware queue: on {} of {} ranks an operation "
+                           "waits at its head",
+                           with_separators(std::ssize(heads) * linked.symmetry.class_size()),
+                           with_separators(std::ssize(linked.ranks))),
+       .why = "operations of all streams start in program order, so those behind it cannot start, "
+              "and another rank waits for one of them",
+       .help = "launch communication before computations that wait for other communication, or "
+               "use several queues (CUDA_DEVICE_MAX_CONNECTIONS above 1)"}};
+  for (std::size_t k = 0; k < std::min(heads.size(), kMaxNotes); ++k) {
+    result.push_back({.code = "D636",
+                      .severity = Severity::note,
+                      .where = formatter.where(heads[k]),
+                      .what = fmt::format("rank {}: `{}` is at the head of the queue",
+                                          heads[k].rank, formatter.operation(heads[k]))});
+  }
+  return result;
+}
+
 }  // namespace
 
-std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, Bytes eager) {
+std::vector<Diagnostic> deadlock_problems(const LinkedProgram& linked, Bytes eager,
+                                          const Clock& clock) {
   plan::Execution execution(linked, eager.count > 0 ? eager.count : plan::kAllRendezvous);
-  ensure(!execution.run(), "the program deadlocks");
+  if (execution.run()) return queue_problems(linked, clock);
   return DeadlockReport(linked, execution).problems();
 }
 

@@ -60,16 +60,6 @@ class Shifts {
   std::int64_t shift_ = 0;
 };
 
-// A group spans an axis whole or not at all.
-std::vector<std::size_t> axes_across(const plan::RankSet& group, const Symmetry& symmetry) {
-  std::vector<std::size_t> result;
-  for (std::size_t k = 0; k < symmetry.axes.size(); ++k) {
-    const auto neighbour = static_cast<std::int32_t>(group[0].value + symmetry.strides[k]);
-    if (group.find(Rank(neighbour)) < 0) result.push_back(k);
-  }
-  return result;
-}
-
 void compare_groups(const LinkedProgram& linked, const hardware::System& system) {
   for (const GroupCalls& group : linked.matching.groups) {
     throw_if_cancelled();
@@ -103,6 +93,14 @@ void compare_messages(const LinkedProgram& linked, const hardware::System& syste
 }
 
 }  // namespace
+
+std::vector<std::size_t> axes_across(const plan::RankSet& group, const Symmetry& symmetry) {
+  std::vector<std::size_t> result;
+  for (std::size_t k = 0; k < symmetry.axes.size(); ++k) {
+    if (!symmetry.is_spanned(k, group)) result.push_back(k);
+  }
+  return result;
+}
 
 void throw_if_misplaced(const LinkedProgram& linked, const hardware::System& system) {
   if (linked.symmetry.axes.empty()) return;

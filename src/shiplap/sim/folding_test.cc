@@ -8,6 +8,7 @@
 #include "shiplap/base/error.h"
 #include "shiplap/base/random.h"
 #include "shiplap/sim/folding_testing_internal.h"
+#include "shiplap/sim/random_machine_testing_internal.h"
 #include "shiplap/sim/testing_internal.h"
 
 namespace shiplap::sim {
@@ -133,6 +134,72 @@ TEST(Folding, ChangesNoTimeOfRandomPlans) {
   }
   EXPECT_GT(valid, kPlans / 2);
   EXPECT_GT(folded, kPlans / 4) << "of " << valid;
+}
+
+// Sharing rounds: times differ by a part of the end. Returns how many ranks were not replayed.
+std::size_t compare_shared(const plan::Plan& plan, ReplayOptions options) {
+  options.fold = false;
+  const Replay all = replay(plan, options);
+  options.fold = true;
+  const Replay folded = replay(plan, options);
+  const double rounding = 1e-9 * all.end.value;
+  EXPECT_NEAR(all.end.value, folded.end.value, rounding);
+  std::size_t spared = 0;
+  for (std::size_t rank = 0; rank < all.trace.ranks.size(); ++rank) {
+    const auto& events = all.trace.ranks[rank].events;
+    const auto& others = folded.trace.of(rank).events;
+    EXPECT_EQ(events.size(), others.size());
+    for (std::size_t k = 0; k < std::min(events.size(), others.size()); ++k) {
+      EXPECT_NEAR(events[k].time.value, others[k].time.value, rounding);
+      EXPECT_NEAR(events[k].duration.value, others[k].duration.value, rounding);
+    }
+    if (!folded.trace.is_representative(rank)) ++spared;
+  }
+  return spared;
+}
+
+// On machines with nodes, adapters and leaves, whose links operations share.
+TEST(Folding, ChangesNoTimeOfRandomPlansThatShareLinks) {
+  constexpr std::uint64_t kPlans = 500;
+  int folded = 0;
+  int slower = 0;  // because of sharing, of those that were folded
+  for (std::uint64_t seed = 1; seed <= kPlans && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const std::string text = AlikePlan(seed).text();
+    SCOPED_TRACE(text);
+    const plan::Plan plan = parsed(text);
+    ReplayOptions options{.system = RandomMachine(random).system(), .shares_links = true};
+    for (hardware::Network& network : options.system.networks) {
+      network.bandwidth.bytes_per_second *= 1e-9;  // transfers of 10 bytes take seconds
+    }
+    try {
+      if (compare_shared(plan, options) == 0) continue;
+      ++folded;
+      const double shared = replay(plan, options).end.value;
+      options.shares_links = false;
+      if (shared > 1.01 * replay(plan, options).end.value) ++slower;
+    } catch (const InputError&) {  // a root or a position that some group does not have
+      EXPECT_THROW((void)replay(plan, options), InputError);
+    }
+  }
+  EXPECT_GT(folded, 100);
+  EXPECT_GT(slower, 10);
+  RecordProperty("folded", folded);
+  RecordProperty("slower", slower);
+}
+
+// The ring of a machine without `collectives` leaves each domain at its last rank: one of two rails
+// carries the bytes of both groups.
+TEST(Folding, KeepsTheLoadOfTheRailThatARingCrosses) {
+  hardware::System system = slow_system();
+  system.networks[0].size = 4;
+  system.node = {.devices = 2, .adapters = 2};
+  system.networks[1].leaf = {.nodes = 2, .oversubscription = 2};
+  (void)compare_shared(
+      parsed("mesh pp=2 tp=2 dp=2\nprogram all on all\n  buffer x rows 4 row_bytes "
+             "10 u8\n  all_reduce x over (pp, dp)\n"),
+      {.system = system, .shares_links = true});
 }
 
 std::size_t spared(const std::string& text, const hardware::System& system) {

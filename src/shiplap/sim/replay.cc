@@ -52,25 +52,34 @@ void drop_incomplete(LinkedProgram& linked, const Clock& clock) {
   }
 }
 
+// By rank.
+std::vector<double> slowness_of(const plan::Plan& plan, const ReplayOptions& options) {
+  std::vector<double> slowness(plan.mesh.ranks(), 1);
+  for (const SlowRank& slow : options.slow_ranks) {
+    slowness.at(static_cast<std::size_t>(slow.rank)) = slow.factor;
+  }
+  return slowness;
+}
+
 // Throws plan::Asymmetric if ranks differ from their representative.
 Replay replay(const plan::Plan& plan, const ReplayOptions& options,
               const plan::Symmetry& symmetry) {
-  LinkedProgram linked =
-      plan::link(plan, {.operations = options.operations,
-                        .iterations = options.iterations,
-                        .cost =
-                            [&](const plan::RankProgram& program, const plan::flat::Operation& op) {
-                              return operation_cost(options.system, program, op);
-                            },
-                        .symmetry = symmetry,
-                        .progress = options.progress});
+  const std::vector<double> slowness = slowness_of(plan, options);
+  const auto cost = [&](const plan::RankProgram& program, const plan::flat::Operation& op) {
+    return operation_cost(options.system, program, op) * slowness[program.rank.index()];
+  };
+  LinkedProgram linked = plan::link(plan, {.operations = options.operations,
+                                           .iterations = options.iterations,
+                                           .cost = cost,
+                                           .symmetry = symmetry,
+                                           .progress = options.progress});
   throw_if_misplaced(linked, options.system);
-  Clock clock(linked, options.system, options.eager_limit);
+  Clock clock(linked, options);
   clock.run(options.progress);
 
   Replay result{.end = clock.end(), .problems = mismatch_problems(linked, clock.mismatches())};
   if (!clock.all_complete()) {
-    std::ranges::move(deadlock_problems(linked, options.eager_limit),
+    std::ranges::move(deadlock_problems(linked, options.eager_limit, clock),
                       std::back_inserter(result.problems));
     drop_incomplete(linked, clock);
   }
@@ -108,7 +117,8 @@ constexpr std::int64_t kMaxOperationsForDetail = 20'000'000;
 }  // namespace
 
 Replay replay(const plan::Plan& plan, const ReplayOptions& options) {
-  if (!options.fold) return replay(plan, options, {});
+  const bool is_uneven = !options.slow_ranks.empty() || !options.slow_links.empty();
+  if (!options.fold || is_uneven) return replay(plan, options, {});
   std::optional<Replay> folded = replay_folded(plan, options);
   if (folded && folded->problems.empty()) return *std::move(folded);
   if (!folded) return replay(plan, options, {});

@@ -18,6 +18,20 @@
 
 namespace shiplap::sim {
 
+// A rank whose computations and copies take `factor` times as long: a straggler.
+struct SlowRank {
+  std::int32_t rank = 0;
+  double factor = 1;
+  friend bool operator==(const SlowRank&, const SlowRank&) = default;
+};
+// A rank whose link into the outermost network, its adapter, has this share of its bandwidth, in
+// both directions.
+struct SlowLink {
+  std::int32_t rank = 0;
+  double share = 1;
+  friend bool operator==(const SlowLink&, const SlowLink&) = default;
+};
+
 struct ReplayOptions {
   hardware::System system;
   // Sends of up to this size are eager: they complete when they start. 0: every send is a
@@ -29,6 +43,15 @@ struct ReplayOptions {
   // (Trace::representatives), and only representatives count towards the limits. A plan that cannot
   // be executed is replayed in full if that is within the limits.
   bool fold = false;
+  // Messages and collectives share the links of the machine (docs/simulate.md).
+  bool shares_links = false;
+  // One hardware queue for all streams of a rank, as with CUDA_DEVICE_MAX_CONNECTIONS=1: operations
+  // start in program order.
+  bool one_queue = false;
+  // With either, every rank is replayed. REQUIRES: ranks of the plan, each at most once; factors
+  // and shares above 0; slow links only with `shares_links`.
+  std::vector<SlowRank> slow_ranks;
+  std::vector<SlowLink> slow_links;
   ProgressCallback progress;
 };
 
@@ -38,8 +61,8 @@ struct Replay {
   trace::Trace trace;
   Seconds end;  // when the last operation was complete
   // Mismatches between matched operations (D631; the replay continues, and each takes the time that
-  // it takes alone); a deadlock (D630), with a note for each of the first ranks that hang. Empty if
-  // the step completed.
+  // it takes alone); a deadlock (D630), with a note for each of the first ranks that hang; one that
+  // only one hardware queue causes (D636). Empty if the step completed.
   std::vector<Diagnostic> problems;
 };
 
