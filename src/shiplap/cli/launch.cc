@@ -10,6 +10,7 @@
 
 #include "shiplap/base/error.h"
 #include "shiplap/comm/mpi/mpi.h"
+#include "shiplap/comm/sockets/sockets.h"
 #include "shiplap/run/job_consistency.h"
 
 namespace shiplap::cli {
@@ -18,6 +19,35 @@ namespace {
 constexpr const char* kCheckedPlan = "SHIPLAP_CHECKED_PLAN";
 
 }  // namespace
+
+void declare_backend(Flags& flags, std::optional<std::string>& backend) {
+  flags.text({.name = "--backend",
+              .value = "WHERE",
+              .help = "threads; mpi, which starts mpirun unless this process is a rank already; "
+                      "or sockets, for the processes of SHIPLAP_SOCKETS (threads)",
+              .example = "mpi",
+              .choices = {"threads", "mpi", "sockets"}},
+             backend);
+}
+
+std::string backend_of(const std::optional<std::string>& requested) {
+  const bool on_sockets = comm::socket_job().has_value();
+  const bool on_mpi = !on_sockets && comm::launched_by();
+  const std::string here = on_sockets ? "sockets" : on_mpi ? "mpi" : "threads";
+  const std::string backend = requested.value_or(on_sockets ? "sockets" : "threads");
+  if (backend == here || (backend == "mpi" && here == "threads")) return backend;
+  if (backend == "sockets") {
+    throw_flag_error(
+        "--backend", "SHIPLAP_SOCKETS does not set a rendezvous address",
+        "set SHIPLAP_SOCKETS=HOST:PORT, SHIPLAP_RANK and SHIPLAP_WORLD_SIZE in every process");
+  }
+  throw_flag_error(
+      "--backend",
+      fmt::format("this process is a rank of a job on {}", here == "mpi" ? "MPI" : here),
+      fmt::format("use --backend {}", here));
+}
+
+bool is_rank() { return comm::launched_by() || comm::socket_job(); }
 
 void mark_checked(const plan::Plan& plan) {
   setenv(kCheckedPlan, run::fingerprint(plan).c_str(), 1);

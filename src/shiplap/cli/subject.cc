@@ -12,8 +12,7 @@
 #include "shiplap/layout/framework.h"
 #include "shiplap/plan/text.h"
 #include "shiplap/report/model.h"
-#include "shiplap/report/page.h"
-#include "shiplap/report/trace_page.h"
+#include "shiplap/report/text.h"
 #include "shiplap/step/step.h"
 #include "shiplap/strategy/to_plan.h"
 
@@ -92,6 +91,15 @@ Subject subject_of_step(const SubjectFlags& flags, Context& context) {
 }
 
 }  // namespace
+
+report::TimedPlan Subject::timed(std::string where) const {
+  return {.name = name,
+          .title = title,
+          .detail = detail,
+          .where = std::move(where),
+          .mesh = plan.mesh,
+          .trace = {}};
+}
 
 TrainedModel trained_model(const std::string& model, const std::string& framework,
                            const std::string& text, std::optional<std::int64_t> ranks,
@@ -183,21 +191,14 @@ std::vector<OutputFile> outputs_of(const TraceFiles& files) {
   return {{"--plan", files.plan}, {"--trace", files.trace}, {"--report", files.report}};
 }
 
-void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output,
-                 Context& context) {
-  if (files.plan) write_output({"--plan", files.plan}, plan::to_text(subject.plan), context);
+void write_files(const TraceFiles& files, const plan::Plan& plan, const report::TimedPlan& timed,
+                 const std::function<report::Page()>& page, Context& context) {
+  if (files.plan) write_output({"--plan", files.plan}, plan::to_text(plan), context);
   if (files.trace) {
-    write_output({"--trace", files.trace}, format_trace(*files.trace, output.trace, output.title),
+    write_output({"--trace", files.trace}, format_trace(*files.trace, timed.trace, timed.title),
                  context);
   }
-  if (!files.report) return;
-  const report::Page page =
-      report::trace_page(output.trace, {.name = subject.name,
-                                        .assumed = output.assumed,
-                                        .command = shell_command(output.arguments),
-                                        .mesh = subject.plan.mesh,
-                                        .scale = output.scale});
-  write_output({"--report", files.report}, to_html(page), context);
+  if (files.report) write_output({"--report", files.report}, to_html(page()), context);
 }
 
 }  // namespace shiplap::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,8 +17,8 @@
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/layout/layout.h"
 #include "shiplap/plan/plan.h"
-#include "shiplap/report/trace.h"
-#include "shiplap/trace/trace.h"
+#include "shiplap/report/page.h"
+#include "shiplap/report/timed_plan.h"
 #include "shiplap/workload/model.h"
 
 namespace shiplap::cli {
@@ -34,6 +35,8 @@ struct Subject {
   DType type = DType::bf16;          // in which it multiplies
 
   [[nodiscard]] const SourceText* text() const { return source ? &*source : nullptr; }
+  // For the reports of its times on this machine or backend.
+  [[nodiscard]] report::TimedPlan timed(std::string where) const;
   // "" for a strategy.
   [[nodiscard]] std::string file() const { return source ? source->file : ""; }
   // Calls `act` and adds file, line and excerpt to the InputErrors that it throws.
@@ -77,15 +80,8 @@ struct TraceFilesHelp {
 };
 void declare_files(Flags& flags, TraceFiles& files, const TraceFilesHelp& help);
 [[nodiscard]] std::vector<OutputFile> outputs_of(const TraceFiles& files);
-// The contents of these files.
-struct TraceOutput {
-  const trace::Trace& trace;
-  std::string title;
-  std::vector<std::string> assumed;    // whole sentences
-  std::vector<std::string> arguments;  // of the command
-  report::TraceScale scale;
-};
-void write_files(const TraceFiles& files, const Subject& subject, const TraceOutput& output,
-                 Context& context);
+// `page` makes the report, if one is wanted.
+void write_files(const TraceFiles& files, const plan::Plan& plan, const report::TimedPlan& timed,
+                 const std::function<report::Page()>& page, Context& context);
 
 }  // namespace shiplap::cli

@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
+#include "shiplap/cli/files.h"
 #include "shiplap/cli/launch.h"
 #include "shiplap/cli/precheck.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
-#include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
-#include "shiplap/comm/sockets/sockets.h"
-#include "shiplap/report/text.h"
+#include "shiplap/report/timed_plan.h"
 #include "shiplap/run/job_consistency.h"
 #include "shiplap/run/training_run.h"
 
@@ -53,13 +52,7 @@ void declare(Flags& flags, Options& options) {
                   .required = false},
                  options.file);
   declare_strategy(flags, options.strategy, defaults());
-  flags.text({.name = "--backend",
-              .value = "WHERE",
-              .help = "threads; mpi, which starts mpirun unless this process is a rank already; "
-                      "or sockets, for the processes of SHIPLAP_SOCKETS (threads)",
-              .example = "mpi",
-              .choices = {"threads", "mpi", "sockets"}},
-             options.backend);
+  declare_backend(flags, options.backend);
   flags.count({.name = "--steps", .help = "training steps (5)", .example = "5"}, options.steps);
   flags.count(
       {.name = "--seed", .help = "random seed of weights, inputs and targets (1)", .example = "1"},
@@ -104,38 +97,6 @@ void check(const Options& options) {
 
 // ---- running it
 
-// Returns the backend. Throws InputError if this process is a rank of a job on another backend.
-std::string backend_of(const Options& options) {
-  const bool on_sockets = comm::socket_job().has_value();
-  const bool on_mpi = !on_sockets && comm::launched_by();
-  const std::string here = on_sockets ? "sockets" : on_mpi ? "mpi" : "threads";
-  const std::string requested = options.backend.value_or(on_sockets ? "sockets" : "threads");
-  if (requested == here || (requested == "mpi" && here == "threads")) return requested;
-  if (requested == "sockets") {
-    throw_flag_error(
-        "--backend", "SHIPLAP_SOCKETS does not set a rendezvous address",
-        "set SHIPLAP_SOCKETS=HOST:PORT, SHIPLAP_RANK and SHIPLAP_WORLD_SIZE in every process");
-  }
-  throw_flag_error(
-      "--backend",
-      fmt::format("this process is a rank of a job on {}", here == "mpi" ? "MPI" : here),
-      fmt::format("use --backend {}", here));
-}
-
-// Steps are printed as they complete, so that an interrupted run keeps its results.
-void show_begin(const Subject& subject, const std::string& backend, Context& context) {
-  context.out.stream << report::styled(subject.title, report::kBold, context.out.colour)
-                     << fmt::format(", run on {}\n", backend)
-                     << (subject.detail.empty() ? "" : subject.detail + "\n")
-                     << fmt::format("\n{:>6}  {:>9}  {:>9}\n", "step", "loss", "time");
-}
-
-void show_step(const run::TrainingStep& step, Context& context) {
-  context.out.stream << fmt::format("{:>6}  {:>9.6f}  {:>9}\n", step.number, step.loss,
-                                    to_string(step.time))
-                     << std::flush;
-}
-
 // The plan of a job that was started by hand is unchecked: rank 0 checks it for all ranks.
 bool precheck_on_rank_0(comm::Communicator& world, const Subject& subject, Context& context) {
   constexpr Seconds kCheckWithin{600};
@@ -151,41 +112,25 @@ bool precheck_on_rank_0(comm::Communicator& world, const Subject& subject, Conte
   return sound == 1;
 }
 
-void print_result(const Options& options, const Subject& subject, const std::string& where,
-                  const run::TrainingRun& outcome, Context& context) {
-  write_files(options.files, subject,
-              {.trace = outcome.trace,
-               .title = subject.title,
-               .assumed = {fmt::format(
-                   "Measured on {}; waiting for other ranks counts as communication.", where)},
-               .arguments = to_arguments("run", declare, options)},
-              context);
-  if (options.json) {
-    Json losses = Json::array();
-    Json times = Json::array();
-    for (const double loss : outcome.losses) losses.push(loss);
-    for (const Seconds time : outcome.times) times.push(time.value);
-    Json json = Json::object({{"schema", "shiplap.run/1"},
-                              {"name", subject.name},
-                              {"backend", where},
-                              {"ranks", subject.plan.mesh.ranks()}});
-    json.set("loss", std::move(losses)).set("step_s", std::move(times));
-    context.out.stream << to_text(json.set("unequal_weights", outcome.unequal)) << '\n';
-    return;
-  }
-  if (outcome.unequal > 0) {
-    answer_context(outputs_of(options.files), context).out.stream << fmt::format(
-        "\nmismatch: {} weight values differ between ranks\n", with_separators(outcome.unequal));
-  }
+void print_result(const Options& options, const Subject& subject, const report::ExecutedPlan& found,
+                  Context& context) {
+  const auto page = [&] {
+    return report::execution_page(found, shell_command(to_arguments("run", declare, options)));
+  };
+  write_files(options.files, subject.plan, found.plan, page, context);
+  const Context answer = answer_context(outputs_of(options.files), context);
+  answer.out.stream << (options.json ? to_text(report::execution_json(found)) + "\n"
+                                     : report::execution_end(found));
 }
 
 ExitCode run_plan(const Options& options, Context& context) {
   check(options);
   check_outputs(outputs_of(options.files), options.json);
   Context answer = answer_context(outputs_of(options.files), context);
-  const std::string backend = backend_of(options);
-  const bool is_rank = comm::launched_by() || comm::socket_job();
+  const std::string backend = backend_of(options.backend);
+  const bool is_rank = cli::is_rank();
   const Subject subject = subject_of(subject_flags(options), context, defaults());
+  report::TimedPlan timed = subject.timed(backend);
   const std::int64_t ranks = subject.plan.mesh.ranks();
   if (!is_rank && !options.no_check && !precheck(subject.plan, context, subject.text())) {
     return ExitCode::no;
@@ -207,8 +152,11 @@ ExitCode run_plan(const Options& options, Context& context) {
         .plan_file = options.file.empty() ? "plan" : options.file};
     if (!options.json) {
       how.on_step = [&](const run::TrainingStep& step) {
-        if (step.number == 0) show_begin(subject, backend, answer);
-        show_step(step, answer);
+        if (step.number == 0)
+          answer.out.stream << report::execution_head(timed, answer.text_style());
+        // An interrupted run keeps its results.
+        answer.out.stream << report::execution_step(step.number, step.loss, step.time)
+                          << std::flush;
       };
     }
     comm::run_ranks({.threads = static_cast<int>(ranks)}, [&](comm::Communicator& world) {
@@ -227,11 +175,17 @@ ExitCode run_plan(const Options& options, Context& context) {
   }
   if (!sound) return ExitCode::no;
   if (!result) return ExitCode::yes;  // rank 0 prints the result
-  print_result(options, subject, backend, *result, context);
-  const bool finite =
-      std::ranges::all_of(result->losses, [](double l) { return std::isfinite(l); });
-  if (!finite) context.err.stream << "the loss is not finite (NaN or infinity)\n";
-  return finite && result->unequal == 0 ? ExitCode::yes : ExitCode::no;
+  timed.trace = std::move(result->trace);
+  print_result(options, subject,
+               {.plan = std::move(timed),
+                .losses = result->losses,
+                .times = result->times,
+                .unequal = result->unequal},
+               context);
+  if (!result->has_finite_losses()) {
+    context.err.stream << "the loss is not finite (NaN or infinity)\n";
+  }
+  return result->good() ? ExitCode::yes : ExitCode::no;
 }
 
 }  // namespace

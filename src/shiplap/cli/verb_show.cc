@@ -6,7 +6,6 @@
 #include <ostream>
 #include <string>
 
-#include "shiplap/base/error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/cli/files.h"
 #include "shiplap/cli/subject.h"
@@ -44,20 +43,13 @@ void declare(Flags& flags, Options& options) {
   flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
 }
 
-[[noreturn]] void throw_rank_error(std::string what, std::string help) {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = "--rank"},
-                              .what = std::move(what),
-                              .help = std::move(help)});
-}
-
 plan::AxisId find_axis(const plan::Mesh& mesh, const std::string& name) {
   std::vector<std::string> names;
   for (std::size_t k = 0; k < mesh.axes.size() + mesh.aliases.size(); ++k) {
     names.push_back(mesh.name(plan::AxisId(k)));
     if (names.back() == name) return plan::AxisId(k);
   }
-  throw_rank_error(fmt::format("this mesh has no axis `{}`", name), suggest(name, names));
+  throw_flag_error("--rank", fmt::format("this mesh has no axis `{}`", name), suggest(name, names));
 }
 
 // "pp=1,tp=0".
@@ -72,8 +64,8 @@ Rank parse_mesh_position(const plan::Mesh& mesh, std::string_view text) {
     const auto position =
         equals == term.npos ? std::nullopt : parse_integer(std::string(term.substr(equals + 1)));
     if (!position || *position < 0 || *position >= mesh.size(axis)) {
-      throw_rank_error(
-          fmt::format("`{}` is not a position on the mesh", term),
+      throw_flag_error(
+          "--rank", fmt::format("`{}` is not a position on the mesh", term),
           fmt::format("`{}` has positions 0 to {}", mesh.name(axis), mesh.size(axis) - 1));
     }
     rank = mesh.moved(rank, axis, *position);
@@ -86,20 +78,13 @@ Rank parse_rank(const plan::Mesh& mesh, const std::string& text) {
   if (text.find('=') != text.npos) return parse_mesh_position(mesh, text);
   const auto number = parse_integer(text);
   if (!number) {
-    throw_rank_error(fmt::format("expected a rank, found `{}`", text),
+    throw_flag_error("--rank", fmt::format("expected a rank, found `{}`", text),
                      fmt::format("{}; positions are written `{}=0`", valid, mesh.axes[0].name));
   }
   if (*number < 0 || *number >= mesh.ranks()) {
-    throw_rank_error(fmt::format("rank {} does not exist", *number), valid);
+    throw_flag_error("--rank", fmt::format("rank {} does not exist", *number), valid);
   }
   return Rank(static_cast<std::int32_t>(*number));
-}
-
-[[noreturn]] void throw_program_error(std::string what, std::string help) {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = "--program"},
-                              .what = std::move(what),
-                              .help = std::move(help)});
 }
 
 Rank first_rank_of(const plan::Plan& plan, const std::string& name) {
@@ -107,21 +92,23 @@ Rank first_rank_of(const plan::Plan& plan, const std::string& name) {
   for (const plan::Program& program : plan.programs) names.push_back(program.name);
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
-    throw_program_error(fmt::format("this plan has no program `{}`", name), suggest(name, names));
+    throw_flag_error("--program", fmt::format("this plan has no program `{}`", name),
+                     suggest(name, names));
   }
   const auto wanted = plan::ProgramId(static_cast<std::size_t>(found - names.begin()));
   const std::vector<plan::ProgramId> program_of = plan::assign_programs(plan).program_of;
   const auto rank = std::ranges::find(program_of, wanted);
   if (rank == program_of.end()) {
-    throw_program_error(fmt::format("no rank runs the program `{}`", name), "check its `on`");
+    throw_flag_error("--program", fmt::format("no rank runs the program `{}`", name),
+                     "check its `on`");
   }
   return Rank(static_cast<std::size_t>(rank - program_of.begin()));
 }
 
 std::optional<Rank> selected_rank(const plan::Plan& plan, const Options& options) {
   if (options.rank && options.program) {
-    throw_program_error("`--rank` and `--program` both select the rank to show",
-                        "give one of them");
+    throw_flag_error("--program", "`--rank` and `--program` both select the rank to show",
+                     "give one of them");
   }
   if (options.rank) return parse_rank(plan.mesh, *options.rank);
   if (options.program) return first_rank_of(plan, *options.program);

@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "shiplap/base/error.h"
+#include "shiplap/cli/files.h"
 #include "shiplap/cli/precheck.h"
+#include "shiplap/cli/replay_flags.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
 #include "shiplap/cost/placement.h"
-#include "shiplap/report/text.h"
-#include "shiplap/report/trace.h"
+#include "shiplap/report/timed_plan.h"
+#include "shiplap/report/trace_page.h"
 #include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/trace/summary.h"
@@ -29,6 +31,7 @@ struct Options {
   ScheduleFlags schedule;
   std::optional<std::string> hardware;
   std::optional<std::int64_t> eager;
+  ReplayFlags replay;
   TraceFiles files;
   bool no_check = false;
   bool json = false;
@@ -57,6 +60,7 @@ void declare(Flags& flags, Options& options) {
                .example = "65536",
                .old_name = "--eager"},
               options.eager);
+  declare_replay(flags, options.replay);
   declare_files(flags, options.files, {.what = "strategy or the schedule"});
   flags.toggle({.name = "--no-check", .help = "do not check the plan first"}, options.no_check);
   flags.toggle({.name = "--json", .help = "print everything as JSON"}, options.json);
@@ -67,46 +71,13 @@ std::vector<std::string> command_of(Options options) {
   return to_arguments("simulate", declare, options);
 }
 
-// The result of a simulation.
-struct Simulated {
-  Subject subject;
-  hardware::System system;
-  std::vector<Diagnostic> warnings;
-  sim::Replay replay;
-  trace::Summary summary;
-  std::optional<Diagnostic> memory;  // it does not fit
-};
-
-report::TraceScale scale_of(const Simulated& found) {
-  if (found.subject.tokens == 0) return {};
-  const hardware::Processor::Speed* speed = found.system.matrix.usable(found.subject.type);
-  return {.capacity = found.system.mem1.capacity,
+report::TraceScale scale_of(const Subject& subject, const hardware::System& system) {
+  if (subject.tokens == 0) return {};
+  const hardware::Processor::Speed* speed = system.matrix.usable(subject.type);
+  return {.capacity = system.mem1.capacity,
           .peak = speed != nullptr ? speed->peak : FlopRate{},
-          .tokens = found.subject.tokens,
-          .model_flop = found.subject.model_flop};
-}
-
-Json to_json(const Simulated& found) {
-  Json json = Json::object({{"schema", "shiplap.simulate/1"},
-                            {"name", found.subject.name},
-                            {"hardware", found.system.name}});
-  const Json of_trace = report::trace_to_json(found.replay.trace, found.summary, scale_of(found));
-  for (const auto& [key, value] : of_trace.as_object()) json.set(key, value);
-  json.set("warnings", shiplap::to_json(found.warnings));
-  std::vector<Diagnostic> problems = found.replay.problems;
-  if (found.memory) problems.push_back(*found.memory);
-  return json.set("problems", shiplap::to_json(problems));
-}
-
-std::string to_text(const Simulated& found, const std::string& title,
-                    const report::TextStyle& style) {
-  const std::string detail = found.subject.detail.empty() ? "" : found.subject.detail + "\n";
-  return report::styled(title, report::kBold, style.colour) +
-         fmt::format(", predicted for {}\n{}", found.system.name, detail) +
-         (found.replay.problems.empty()
-              ? "\n" + report::show_trace(found.replay.trace, found.summary, style,
-                                          found.subject.plan.mesh, scale_of(found))
-              : "cannot be executed\n");
+          .tokens = subject.tokens,
+          .model_flop = subject.model_flop};
 }
 
 std::vector<Diagnostic> placement_warnings(const Options& options, const Subject& subject,
@@ -121,21 +92,39 @@ std::vector<Diagnostic> placement_warnings(const Options& options, const Subject
 // A recording of a script knows its communication only.
 bool is_recording(const plan::Plan& plan) { return !plan.declares_values && !plan.sources.empty(); }
 
+// The title also has the mesh of a strategy.
+report::SimulatedPlan unsimulated(const Subject& subject, const hardware::System& system) {
+  report::SimulatedPlan found{.plan = subject.timed(system.name),
+                              .scale = scale_of(subject, system),
+                              .summary = {},
+                              .warnings = {},
+                              .problems = {},
+                              .memory = {},
+                              .conditions = {}};
+  if (!subject.mesh.empty()) found.plan.title += fmt::format(" ({})", subject.mesh);
+  if (is_recording(subject.plan)) {
+    found.plan.detail = "recorded: communication alone, without computation";
+  }
+  return found;
+}
+
+void simulate(const Subject& subject, const sim::ReplayOptions& options,
+              report::SimulatedPlan& found) {
+  sim::Replay replay =
+      subject.with_source_locations([&] { return sim::replay(subject.plan, options); });
+  for (Diagnostic& problem : replay.problems) {
+    if (subject.source) problem = add_source_location(std::move(problem), *subject.source);
+  }
+  found.plan.trace = std::move(replay.trace);
+  found.problems = std::move(replay.problems);
+  found.summary = trace::summarize(found.plan.trace);
+  found.memory = sim::check_memory(found.summary, options.system);
+}
+
 // A trace file has the events of every rank, and the report of few ranks draws each, with its
 // samples.
 bool is_foldable(const plan::Plan& plan, const Options& options) {
-  constexpr std::int64_t kMaxUnfoldedRanks = 16;
-  return !options.files.trace && plan.mesh.ranks() > kMaxUnfoldedRanks;
-}
-
-// "simulated 4 of 64 ranks; the others are alike".
-std::string describe_folding(const trace::Trace& trace) {
-  if (trace.representatives.empty()) return "";
-  std::int64_t own = 0;
-  for (std::size_t rank = 0; rank < trace.ranks.size(); ++rank)
-    own += trace.is_representative(rank);
-  return fmt::format("simulated {} of {} ranks; the others are alike\n", with_separators(own),
-                     with_separators(std::ssize(trace.ranks)));
+  return !options.files.trace && plan.mesh.ranks() > report::kMaxUnfoldedRanks;
 }
 
 ExitCode run_verb(const Options& options, Context& context) {
@@ -147,59 +136,39 @@ ExitCode run_verb(const Options& options, Context& context) {
                            .for_example = "1f1b"};
   check_subject(input);
   check_outputs(outputs_of(options.files), options.json, input.input_file());
-  Context answer = answer_context(outputs_of(options.files), context);
+  const Context answer = answer_context(outputs_of(options.files), context);
   strategy::World world;
   world.system = hardware::find_system(options.hardware.value_or("h100_80g_nvl8"));
   world.eager_limit = {options.eager.value_or(0)};
   world.progress = context.progress;
-  Simulated found{.subject = subject_of(input, context, {}, world),
-                  .system = world.system,
-                  .warnings = {},
-                  .replay = {},
-                  .summary = {},
-                  .memory = {}};
-  if (is_recording(found.subject.plan)) {
-    found.subject.detail = "recorded: communication alone, without computation";
-  }
-  const Subject& subject = found.subject;
+  const Subject subject = subject_of(input, context, {}, world);
+  report::SimulatedPlan found = unsimulated(subject, world.system);
   found.warnings = placement_warnings(options, subject, world.system);
   context.err.stream << render(found.warnings, context.err.colour);
   std::optional<Bytes> eager;
   if (options.eager) eager = world.eager_limit;
   const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
-  found.replay = subject.with_source_locations([&] {
-    return sim::replay(subject.plan, {.system = world.system,
-                                      .eager_limit = world.eager_limit,
-                                      .fold = is_foldable(subject.plan, options),
-                                      .progress = context.progress});
-  });
-  for (Diagnostic& problem : found.replay.problems) {
-    if (subject.source) problem = add_source_location(std::move(problem), *subject.source);
-  }
-  context.err.stream << describe_folding(found.replay.trace);
-  found.summary = trace::summarize(found.replay.trace);
-  found.memory = sim::check_memory(found.summary, world.system);
-  std::vector<std::string> assumed;
-  if (!subject.detail.empty()) assumed.push_back(subject.detail + ".");
-  assumed.push_back(
-      fmt::format("Predicted for {}, without contention between transfers.", found.system.name));
-  const std::string title =
-      subject.mesh.empty() ? subject.title : fmt::format("{} ({})", subject.title, subject.mesh);
-  write_files(options.files, subject,
-              {.trace = found.replay.trace,
-               .title = title,
-               .assumed = assumed,
-               .arguments = command_of(options),
-               .scale = scale_of(found)},
-              context);
+  sim::ReplayOptions replay{.system = world.system,
+                            .eager_limit = world.eager_limit,
+                            .fold = is_foldable(subject.plan, options),
+                            .slow_ranks = {},
+                            .slow_links = {},
+                            .progress = context.progress};
+  set_replay(options.replay, subject.plan.mesh.ranks(), replay);
+  found.conditions = describe_replay(replay);
+  simulate(subject, replay, found);
+  context.err.stream << report::folding_text(found.plan.trace);
+  const auto page = [&] {
+    return report::simulation_page(found, shell_command(command_of(options)));
+  };
+  write_files(options.files, subject.plan, found.plan, page, context);
   if (!options.json) {
-    context.err.stream << render(found.replay.problems, context.err.colour);
+    context.err.stream << render(found.problems, context.err.colour);
     if (found.memory) context.err.stream << render(*found.memory, context.err.colour);
   }
-  answer.out.stream << (options.json ? to_text(to_json(found)) + "\n"
-                                     : to_text(found, title, answer.text_style()));
-  const bool fits = !found.memory;
-  return sound && fits && found.replay.problems.empty() ? ExitCode::yes : ExitCode::no;
+  answer.out.stream << (options.json ? to_text(report::simulation_json(found)) + "\n"
+                                     : report::simulation_text(found, answer.text_style()));
+  return sound && found.good() ? ExitCode::yes : ExitCode::no;
 }
 
 }  // namespace

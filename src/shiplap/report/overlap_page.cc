@@ -119,9 +119,8 @@ Seconds longest(const overlap::Prediction& prediction, const trace::Trace* measu
 void add_lanes(std::vector<Panel>& panels, const overlap::Study& study) {
   const overlap::Prediction& prediction = study.drawn();
   const bool traced = study.measured && !study.measured->trace.ranks.empty();
-  trace::Trace measured;
-  if (traced) measured = overlap::align_message_starts(study.measured->trace);
-  const Seconds end = longest(prediction, traced ? &measured : nullptr);
+  const trace::Trace* const measured = traced ? &study.measured->trace : nullptr;
+  const Seconds end = longest(prediction, measured);
   const auto panel = [&](std::string title, std::string note, const Scene& scene) {
     Panel made{.title = std::move(title), .note = std::move(note), .body = {}};
     if (panels.empty()) made.body = to_html(legend_of(study));
@@ -134,10 +133,10 @@ void add_lanes(std::vector<Panel>& panels, const overlap::Study& study) {
             : fmt::format("Overlapped: {}", with_hard_spaces(prediction.times.overlapped)),
         how_to_read(study), {study.choice, study.problem, prediction.trace, end});
   if (traced) {
-    panel(fmt::format("Measured: {}", with_hard_spaces(overlap::end_of(measured))),
+    panel(fmt::format("Measured: {}", with_hard_spaces(overlap::end_of(*measured))),
           "One step, of median length among a few, in the same scale. A transfer lasts from when "
           "both ends are ready until its completion is detected.",
-          {study.choice, study.problem, measured, end});
+          {study.choice, study.problem, *measured, end});
   }
   const overlap::Choice serial{.type = study.choice.type};
   panel(fmt::format("Serial: {}", with_hard_spaces(prediction.times.serial)),

@@ -179,15 +179,7 @@ std::string_view css_class(RankRole role) {
 }
 
 std::string_view state_text(Position::State state) {
-  switch (state) {
-    case Position::State::no_dump:
-      return "no dump";
-    case Position::State::waits:
-      return "waits";
-    case Position::State::free:
-      return "no call pending";
-  }
-  return "";
+  return state == Position::State::free ? "no call pending" : postmortem::name(state);
 }
 
 std::string rank_set_text(const std::vector<std::int32_t>& ranks) {

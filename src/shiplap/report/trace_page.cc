@@ -28,7 +28,6 @@ namespace {
 using trace::RankSummary;
 using trace::Trace;
 
-constexpr std::size_t kMaxUnfoldedRanks = 16;
 constexpr std::size_t kMaxEventsListed = 1000;
 constexpr double kSameTime = 1e-9;  // of the whole
 
@@ -72,7 +71,7 @@ void sample_rows(Rows& rows, std::size_t most, int peak_rank) {
 }
 
 Rows rows_of(const Trace& trace, const trace::Summary& summary, const TraceReportText& text) {
-  if (trace.ranks.size() <= kMaxUnfoldedRanks) return every_rank(trace);
+  if (std::ssize(trace.ranks) <= kMaxUnfoldedRanks) return every_rank(trace);
   Rows result;
   std::string folded;      // the ranks of rows that the mesh does not name
   std::size_t listed = 0;  // such rows
@@ -212,6 +211,12 @@ std::string loading_note(const trace::Summary& summary) {
   return fmt::format(" Loading the weights, {} before the step, is not drawn.", to_string(loading));
 }
 
+std::string clock_note(const Trace& trace) {
+  if (trace.clock_uncertainty <= Seconds{0}) return "";
+  return fmt::format(" The clocks of the ranks are aligned to ±\u00A0{}.",
+                     to_string(trace.clock_uncertainty));
+}
+
 Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows& rows,
                   const TracePageLimits& limits) {
   Lanes lanes{.window = summary.step,
@@ -236,7 +241,7 @@ Panel lanes_panel(const Trace& trace, const trace::Summary& summary, const Rows&
               .note =
                   "Each row is a rank, time goes right: computation on top, then communication, "
                   "then memory. Numbers in boxes are samples." +
-                  rows.note + loading_note(summary),
+                  rows.note + loading_note(summary) + clock_note(trace),
               .by_hand =
                   "Point at a box, or use the arrow keys, to follow its samples; ctrl and "
                   "the wheel, or + and -, zoom."};

@@ -14,6 +14,9 @@
 
 namespace shiplap::report {
 
+// A page of more ranks draws identical ones as one row.
+inline constexpr std::int64_t kMaxUnfoldedRanks = 8;
+
 // How much a page draws. Above a limit, rows are sampled and narrow boxes merged, and it says so.
 struct TracePageLimits {
   std::size_t rows = 64;

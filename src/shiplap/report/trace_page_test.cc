@@ -69,10 +69,10 @@ TEST(TraceReport, GivesTheSameBytesForTheSameTrace) {
 }
 
 TEST(TraceReport, FoldsRanksThatAreAlikeAndSaysSo) {
-  EXPECT_THAT(html_of(example(16, 0)), Not(HasSubstr("share one row")));
-  const std::string html = html_of(example(17, 0));
-  EXPECT_THAT(html, HasSubstr("0 and 16 more: ranks 0-16"));
-  EXPECT_THAT(html, HasSubstr(">0 and 16 more</text>"));
+  EXPECT_THAT(html_of(example(8, 0)), Not(HasSubstr("share one row")));
+  const std::string html = html_of(example(9, 0));
+  EXPECT_THAT(html, HasSubstr("0 and 8 more: ranks 0-8"));
+  EXPECT_THAT(html, HasSubstr(">0 and 8 more</text>"));
 }
 
 plan::Mesh mesh_of_three_axes() {
@@ -165,6 +165,13 @@ TEST(TraceReport, TimesAreFromTheStartOfTheStep) {
   for (trace::RankTrace& rank : trace.ranks) rank.memory[1].time = {5e-4};
   EXPECT_EQ(format_peak_time(trace::summarize(trace)),
             "while loading the weights, before the step");
+}
+
+TEST(TraceReport, SaysHowWellClocksAreAligned) {
+  Trace trace = example(2, 1e-4);
+  EXPECT_THAT(html_of(trace), Not(HasSubstr("aligned")));
+  trace.clock_uncertainty = {12e-6};
+  EXPECT_THAT(html_of(trace), HasSubstr("aligned to ±\u00A012.0 us."));
 }
 
 TEST(TraceReport, TheTimelineBeginsWithTheStep) {

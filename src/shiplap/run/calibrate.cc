@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +32,7 @@
 #include "shiplap/run/fit_internal.h"
 #include "shiplap/run/gemm_dtype_internal.h"
 #include "shiplap/run/overlapped_gemm.h"
+#include "shiplap/run/rank_timer_internal.h"
 
 namespace shiplap::run {
 namespace {
@@ -44,9 +44,8 @@ using overlap::Type;
 
 constexpr std::int64_t kTileRows = 128;  // rows per GEMM call
 constexpr std::int64_t kFewRows = 16;    // so few that reading the weights dominates
-constexpr int kMinSamples = 5;           // samples per median
-constexpr int kMaxSamples = 101;
-constexpr int kChunks = 4;              // per overlapped GEMM
+constexpr int kChunks = 4;               // per overlapped GEMM
+constexpr int kOverlapSamples = 15;
 constexpr double kMaxShare = 2;         // upper bound of collective_share; more is noise
 constexpr double kLongMessage = 20e-3;  // seconds: message length for measuring bandwidth
 constexpr double kLongProduct = 50e-3;  // seconds: larger GEMMs are not measured
@@ -54,8 +53,6 @@ constexpr std::int64_t kQuick = 16384;  // bytes: size of the first burst, if th
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 26;
 // The number of measurements; they share the time budget equally.
 constexpr double kMeasurements = 32;
-// Idle time before a measurement, so that the link accepts a full burst.
-constexpr std::chrono::milliseconds kIdleTime{2};
 constexpr std::size_t kCaches = std::size_t{1} << 26;  // bytes that evict all caches
 
 constexpr std::byte kFill{0x3c};  // a float of such bytes is about 0.01
@@ -93,16 +90,10 @@ class Multiplier {
   kernels::LinearKernel linear_;
 };
 
-struct TimingOptions {
-  int times = 1;                 // repetitions; the time per repetition is returned
-  std::function<void()> before;  // not measured
-  bool uses_min = false;         // instead of the median
-};
-
 class Calibrator {
  public:
   Calibrator(comm::Communicator& world, const CalibrateOptions& options)
-      : world_(world), budget_(options.seconds / kMeasurements) {
+      : world_(world), timer_(world, options.seconds / kMeasurements) {
     made_.machine =
         options.machine.empty() ? fmt::format("{} ranks", world.size()) : options.machine;
     made_.ranks = world.size();
@@ -121,57 +112,6 @@ class Calibrator {
   }
 
  private:
-  // Returns the time of the slowest rank, on all ranks.
-  double timed(const std::function<void()>& act, const TimingOptions& timing = {}) {
-    using Clock = std::chrono::steady_clock;
-    const auto since = [](Clock::time_point begin) {
-      return std::chrono::duration<double>(Clock::now() - begin).count();
-    };
-    const auto first = Clock::now();
-    if (timing.before) timing.before();
-    world_.barrier();
-    const auto begin = Clock::now();
-    for (int k = 0; k < timing.times; ++k) act();
-    std::array<double, 2> took{since(begin), since(first)};
-    world_.all_reduce(std::span<double>(took), ReduceOp::max);
-    spent_ += took[1];
-    return took[0] / timing.times;
-  }
-  double measure(const std::function<void()>& act, const TimingOptions& timing = {}) {
-    timed(act, timing);
-    std::vector<double> all;
-    const double end = spent_ + budget_;
-    while (std::ssize(all) < kMinSamples || (std::ssize(all) < kMaxSamples && spent_ < end)) {
-      all.push_back(timed(act, timing));
-    }
-    return timing.uses_min ? std::ranges::min(all) : median(std::move(all));
-  }
-  [[nodiscard]] static double median(std::vector<double> all) {
-    const auto middle = all.begin() + std::ssize(all) / 2;
-    std::ranges::nth_element(all, middle);
-    return *middle;
-  }
-
-  // Measures two functions alternately, so that changes of clock frequency affect both alike.
-  struct Pair {
-    double ratio = 0;   // median of first / second
-    double second = 0;  // median time of the second
-  };
-  Pair measure_interleaved(const std::function<void()>& first, const std::function<void()>& second,
-                           const TimingOptions& timing) {
-    timed(first, timing);
-    timed(second, timing);
-    std::vector<double> ratios;
-    std::vector<double> times;
-    const double end = spent_ + 2 * budget_;
-    while (std::ssize(times) < kMinSamples || (std::ssize(times) < kMaxSamples && spent_ < end)) {
-      const double took = timed(first, timing);
-      times.push_back(timed(second, timing));
-      ratios.push_back(took / times.back());
-    }
-    return {.ratio = median(std::move(ratios)), .second = median(std::move(times))};
-  }
-
   // ---- local computation, on all ranks at once
 
   void product(DType type) {
@@ -183,14 +123,15 @@ class Calibrator {
       const auto bytes = static_cast<double>(multiplier.weight_bytes());
       const TimingOptions timing{.times = size <= 64 ? 16 : 1, .before = {}};
       const auto few = [&] { multiplier.multiply(kFewRows); };
-      const Pair pair = measure_interleaved(few, [&] { multiplier.multiply(kTileRows); }, timing);
+      const RankTimer::Pair pair =
+          timer_.measure_interleaved(few, [&] { multiplier.multiply(kTileRows); }, timing);
       const auto point = [&](std::int64_t rows, double total) {
         const auto flop = 2.0 * static_cast<double>(rows * size * size);
         points.push_back({.parts = {1, bytes, flop}, .total = total});
       };
       point(kFewRows, pair.ratio * pair.second);
       point(kTileRows, pair.second);
-      const double cold = measure(few, {.before = [&] { flush_caches(); }});
+      const double cold = timer_.measure(few, {.before = [&] { flush_caches(); }});
       first = std::max(0.0, cold - pair.ratio * pair.second) / bytes;
     }
     auto [call, byte, flop] = fit_costs(points);
@@ -214,7 +155,8 @@ class Calibrator {
     const Problem problem{.m = 256, .n = 1024, .k = 16, .ranks = 1};
     OverlappedGemm plain = ready({Type::all_gather, Method::none}, problem, *alone);
     OverlappedGemm summed = ready({Type::reduce_scatter, Method::ring_exchange}, problem, *alone);
-    const double apart = measure([&] { summed.run(); }) - measure([&] { plain.run(); });
+    const double apart =
+        timer_.measure([&] { summed.run(); }) - timer_.measure([&] { plain.run(); });
     const double bytes = 2 * 256.0 * 1024 * (2 + 4);
     made_.sum_seconds_per_byte = std::max(0.0, apart / bytes);
   }
@@ -242,15 +184,8 @@ class Calibrator {
     if (in_.size() < needed) in_.resize(needed);
     if (out_.size() < needed) out_.resize(needed);
     // Noise only adds to the time of a long message, so take the minimum.
-    return measure([&] { exchange(bytes, messages); },
-                   {.times = times, .before = idle, .uses_min = bytes >= kQuick});
-  }
-
-  // Busy-waits: a core that slept would be slow at first.
-  static void idle() {
-    const auto end = std::chrono::steady_clock::now() + kIdleTime;
-    while (std::chrono::steady_clock::now() < end) {
-    }
+    return timer_.measure([&] { exchange(bytes, messages); },
+                          {.times = times, .before = RankTimer::idle, .uses_min = bytes >= kQuick});
   }
 
   void messages() {
@@ -300,7 +235,7 @@ class Calibrator {
                           .type = product.type,
                           .ranks = ranks};
     OverlappedGemm summed = ready({Type::reduce_scatter, Method::none}, problem, world_);
-    const double took = measure([&] { summed.run(GemmMode::comm_only); });
+    const double took = timer_.measure([&] { summed.run(GemmMode::comm_only); });
     const auto bytes = static_cast<double>(problem.m * kColumns * bytes_of(product.type));
     const double sent = bytes / ranks * (ranks - 1) * made_.seconds_per_byte;
     product.scatter_seconds_per_byte = std::max(0.0, (took - sent) / bytes);
@@ -318,7 +253,7 @@ class Calibrator {
     const auto took = [&](const overlap::Choice& choice, int chunks) {
       problem.chunks = chunks;
       OverlappedGemm product = ready(choice, problem, world_);
-      return measure([&] { product.run(); });
+      return timer_.measure([&] { product.run(); });
     };
     const double call = made_.gemms.front().call.value;
     const overlap::Choice split{.type = Type::all_gather, .method = Method::ring_exchange};
@@ -368,9 +303,9 @@ class Calibrator {
     OverlappedGemm overlapped = ready(choice, problem, world_);
     // Alternately, so that changes of clock frequency affect both alike.
     std::vector<double> apart;
-    for (int k = -1; k < 3 * kMinSamples; ++k) {
-      const double alone = timed([&] { multiplier.multiply(problem.m); });
-      const double both = timed([&] { overlapped.run(); });
+    for (int k = -1; k < kOverlapSamples; ++k) {
+      const double alone = timer_.timed([&] { multiplier.multiply(problem.m); });
+      const double both = timer_.timed([&] { overlapped.run(); });
       if (k >= 0) apart.push_back(both - alone);
     }
     made.more = median(std::move(apart)) - made_.step.value -
@@ -412,8 +347,7 @@ class Calibrator {
   }
 
   comm::Communicator& world_;
-  double budget_;     // seconds per measurement
-  double spent_ = 0;  // in total
+  RankTimer timer_;
   Calibration made_;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;

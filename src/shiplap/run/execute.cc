@@ -96,8 +96,7 @@ class Executor::Impl {
       events_ = std::move(linked.trace.ranks[world.rank()].events);
       axes_ = std::move(linked.trace.axes);
     }
-    world.barrier();
-    epoch_ = CompletionTracker::now();
+    world.barrier();  // so that the first step starts at once
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -129,7 +128,7 @@ class Executor::Impl {
     options_.progress == Progress::polled ? run_polled(context) : run_on_threads(context);
     ++steps_;
     failed_ = false;
-    StepResult result{.start = {start - epoch_}, .duration = {CompletionTracker::now() - start}};
+    StepResult result{.start = {start}, .duration = {CompletionTracker::now() - start}};
     if (options_.traces) {
       result.trace = make_trace(timings_, start);
       result.axes = axes_;
@@ -195,7 +194,6 @@ class Executor::Impl {
   plan::RankTemplate operations_;     // if it traces
   std::vector<trace::Event> events_;  // likewise, without times
   std::vector<std::string> axes_;     // likewise
-  double epoch_ = 0;
   std::int64_t steps_ = 0;
   bool failed_ = false;
 };

@@ -51,8 +51,7 @@ struct ExecuteOptions {
 };
 
 struct StepResult {
-  // On a clock that all ranks started together when they created their executors.
-  Seconds start;
+  Seconds start;  // on the monotonic clock of this process
   Seconds duration;
   trace::RankTrace trace;         // times since `start`; empty unless asked for
   std::vector<std::string> axes;  // Trace::axes of these events, the same on all ranks
@@ -112,8 +111,10 @@ StepResult execute(const plan::Plan& plan, Rank rank, comm::Communicator& commun
 [[nodiscard]] std::vector<StepResult> gather_steps(comm::Communicator& world,
                                                    const StepResult& result);
 
-// Collective, each rank with the result of its step. Returns the events of all ranks on one clock
-// on rank 0, and an empty trace on the others.
+// Collective, each rank with the result of its step. Returns on rank 0 the events of all ranks, and
+// an empty trace on the others. They are on one clock (Trace::clock_uncertainty): an event does not
+// end before one whose data it needs begins. As in a simulation, an event of communication begins
+// when the last rank that takes part has entered it. docs/run.md, "Traces".
 [[nodiscard]] trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
                                         const StepResult& result);
 

@@ -1,8 +1,9 @@
-#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "shiplap/plan/link.h"
 #include "shiplap/run/execute.h"
+#include "shiplap/run/merge_traces_internal.h"
 #include "shiplap/run/packing_internal.h"
 
 namespace shiplap::run {
@@ -88,21 +89,25 @@ std::vector<StepResult> gather_steps(comm::Communicator& world, const StepResult
 }
 
 trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
-                          const StepResult& result) {
-  std::vector<StepResult> ranks = gather_steps(world, result);
-  trace::Trace trace;
-  if (world.rank() != 0) return trace;
-  trace.streams = plan::trace_streams(plan).names;
-  trace.axes = result.axes;
-  Seconds first = result.start;
-  for (const StepResult& rank : ranks) first = std::min(first, rank.start);
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const Seconds shift = ranks[rank].start - first;
-    for (trace::Event& event : ranks[rank].trace.events) event.time += shift;
-    for (trace::MemoryPoint& point : ranks[rank].trace.memory) point.time += shift;
-    trace.ranks.push_back(std::move(ranks[rank].trace));
+                          const StepResult& result, const LocalClock& clock) {
+  std::vector<StepResult> steps = gather_steps(world, result);
+  const auto identity = static_cast<std::int64_t>(clock.identity);
+  std::vector<std::int64_t> identities(steps.size());
+  world.all_gather(std::span(&identity, 1), std::span(identities));
+  std::vector<std::vector<RoundTrip>> round_trips = measure_round_trips(world, clock);
+  if (world.rank() != 0) return {};
+  std::vector<RankStep> ranks;
+  for (std::size_t rank = 0; rank < steps.size(); ++rank) {
+    ranks.push_back({.result = std::move(steps[rank]),
+                     .clock = static_cast<std::uint64_t>(identities[rank]),
+                     .round_trips = std::move(round_trips[rank])});
   }
-  return trace;
+  return merge_traces(plan::link(plan, {}), std::move(ranks));
+}
+
+trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
+                          const StepResult& result) {
+  return gather_trace(world, plan, result, local_clock());
 }
 
 }  // namespace shiplap::run

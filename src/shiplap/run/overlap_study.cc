@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "shiplap/base/error.h"
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/units.h"
 #include "shiplap/comm/mpi/mpi.h"
 #include "shiplap/comm/ranks.h"
@@ -20,23 +20,16 @@ using overlap::Choice;
 using overlap::Measurement;
 using overlap::Problem;
 
-[[noreturn]] void throw_flag(std::string flag, std::string what, std::string help) {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = std::move(flag)},
-                              .what = std::move(what),
-                              .help = std::move(help)});
-}
-
 void check_memory(const Choice& choice, const Problem& problem) {
   const double here =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   const double needed = overlap_benchmark_bytes(choice, problem);
   if (needed <= 0.8 * here) return;
-  throw_flag("--run",
-             fmt::format("out of memory: this needs about {}, and this machine has {}",
-                         to_string(Bytes{static_cast<std::int64_t>(needed)}),
-                         to_string(Bytes{static_cast<std::int64_t>(here)})),
-             "give a smaller --m, --n or --k, or predict it by --hardware alone");
+  throw_argument_error("--run",
+                       fmt::format("out of memory: this needs about {}, and this machine has {}",
+                                   to_string(Bytes{static_cast<std::int64_t>(needed)}),
+                                   to_string(Bytes{static_cast<std::int64_t>(here)})),
+                       "give a smaller --m, --n or --k, or predict it by --hardware alone");
 }
 
 // Returns the measurement on rank 0, nothing on other ranks.
@@ -72,14 +65,15 @@ std::optional<Measurement> measured(const overlap::Study& study, const overlap::
 void check_threads(int ranks) {
   constexpr int kMaxThreads = 256;
   if (ranks <= kMaxThreads) return;
-  throw_flag("--tp", fmt::format("{} ranks are too many threads", ranks),
-             fmt::format("up to {}, or --backend mpi", kMaxThreads));
+  throw_argument_error("--tp", fmt::format("{} ranks are too many threads", ranks),
+                       fmt::format("up to {}, or --backend mpi", kMaxThreads));
 }
 
 void check_ranks(const comm::Communicator& world, int ranks) {
   if (world.size() == ranks) return;
-  throw_flag("--tp", fmt::format("mpirun started {} ranks, --tp says {}", world.size(), ranks),
-             fmt::format("mpirun -n {}", ranks));
+  throw_argument_error("--tp",
+                       fmt::format("mpirun started {} ranks, --tp says {}", world.size(), ranks),
+                       fmt::format("mpirun -n {}", ranks));
 }
 
 std::optional<overlap::Study> study_overlap(const overlap::Query& query, const std::string& job) {

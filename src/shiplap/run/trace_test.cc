@@ -1,7 +1,6 @@
 // Traces of real runs: everything but the times.
 #include <algorithm>
 
-#include "shiplap/run/completion_tracker_internal.h"
 #include "shiplap/run/testing_internal.h"
 
 namespace shiplap::run {
@@ -147,27 +146,11 @@ TEST(RunTrace, TimesFollowTheOrderOfThePlan) {
   EXPECT_GE(event(trace, 1, EventKind::loss).time, event(trace, 1, EventKind::recv).end());
 }
 
-// Ranks leave the barrier that starts their clocks at different times, by milliseconds if the
-// machine is busy. What holds exactly holds on a clock they share: a step starts no earlier than
-// `before` and ends no later than `after`.
 TEST(RunTrace, ReceivingEndsAfterSendingBegins) {
-  const plan::Plan plan = plan::parse_text(kText, "test");
-  const KernelTable kernels = empty_kernels();
-  double send_begins_at_or_after = 0;
-  double recv_ends_at_or_before = 0;
-  on_ranks(plan, [&](comm::Communicator& world) {
-    Executor executor(plan, world, kernels, {.traces = true});
-    const double before = CompletionTracker::now();
-    const StepResult step = executor.step();
-    const double after = CompletionTracker::now();
-    if (world.rank() == 0) {
-      send_begins_at_or_after = before + event(step.trace, EventKind::send).time.value;
-    } else {
-      recv_ends_at_or_before =
-          after - step.duration.value + event(step.trace, EventKind::recv).end().value;
-    }
-  });
-  EXPECT_GE(recv_ends_at_or_before, send_begins_at_or_after);
+  const trace::Trace trace = traced(kText);
+  EXPECT_GE(event(trace, 1, EventKind::recv).end(), event(trace, 0, EventKind::send).time);
+  EXPECT_GE(event(trace, 0, EventKind::recv).end(), event(trace, 1, EventKind::send).time);
+  EXPECT_EQ(trace.clock_uncertainty, Seconds{0});
 }
 
 TEST(RunTrace, IsEmptyUnlessAskedFor) {

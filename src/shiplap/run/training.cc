@@ -12,6 +12,7 @@
 #include <string>
 
 #include "shiplap/base/error.h"
+#include "shiplap/kernels/elementwise.h"
 #include "shiplap/kernels/gemm.h"
 #include "shiplap/run/packing_internal.h"
 #include "shiplap/run/training_layout_internal.h"
@@ -41,6 +42,11 @@ enum RandomStream : std::uint64_t {
   phase_of_sample,
   first_layer
 };
+
+// The target of a feature is made of this one.
+std::int64_t next_feature(const TrainingOptions& options, std::int64_t feature) {
+  return feature + 1 < options.hidden ? feature + 1 : 0;
+}
 
 // ---- the accesses of a call
 
@@ -111,8 +117,7 @@ float input(const TrainingOptions& options, std::int64_t sample, std::int64_t el
 // Half of the input, shifted by one feature: a single layer nearly learns it.
 float target(const TrainingOptions& options, std::int64_t sample, std::int64_t element) {
   const std::int64_t feature = element % options.hidden;
-  const std::int64_t next = (feature + 1) % options.hidden;
-  return input(options, sample, element - feature + next) / 2;
+  return input(options, sample, element - feature + next_feature(options, feature)) / 2;
 }
 
 class TrainingKernels::Impl {
@@ -223,13 +228,7 @@ class TrainingKernels::Impl {
         1.0 / (static_cast<double>(size) * all_samples(y.access()) * scale_left_to_plan(call));
     for (std::size_t s = 0; s < y.samples().size(); ++s) {
       const float* const from = y.whole(s, work.gathered);
-      float* const to = dy.plain(s);
-      double sum = 0;
-      for (std::int64_t i = 0; i < size; ++i) {
-        const float off = from[i] - target(options_, y.samples()[s], i);
-        sum += 0.5 * static_cast<double>(off) * static_cast<double>(off);
-        to[i] = off * static_cast<float>(share);
-      }
+      const double sum = loss_of(y.samples()[s], from, {dy.plain(s), static_cast<float>(share)});
       const std::lock_guard lock(mutex_);
       losses_[y.samples()[s]] = sum / static_cast<double>(size);
     }
@@ -335,17 +334,49 @@ class TrainingKernels::Impl {
     return *found;
   }
 
-  void fill_inputs(const KernelAccess& access) const {
+  // The input of a sample. Computing one takes longer than a layer, so each is computed once.
+  const std::vector<float>& input_of(std::int64_t sample) {
+    const std::lock_guard lock(mutex_);
+    std::vector<float>& known = inputs_[sample];
+    if (!known.empty()) return known;
+    known.resize(static_cast<std::size_t>(options_.block * options_.hidden));
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      known[i] = input(options_, sample, static_cast<std::int64_t>(i));
+    }
+    return known;
+  }
+
+  void fill_inputs(const KernelAccess& access) {
     const Activations x(access, options_);
     for (std::size_t s = 0; s < x.samples().size(); ++s) {
+      const float* const from = input_of(x.samples()[s]).data();
       for (const Stripe& stripe : x.stripes(s)) {
-        for (std::int64_t i = 0; i < options_.block * stripe.count; ++i) {
-          const std::int64_t token = i / stripe.count;
-          const std::int64_t feature = stripe.begin + i % stripe.count;
-          stripe.data[i] = input(options_, x.samples()[s], token * options_.hidden + feature);
+        for (std::int64_t token = 0; token < options_.block; ++token) {
+          std::copy_n(from + token * options_.hidden + stripe.begin, stripe.count,
+                      stripe.data + token * stripe.count);
         }
       }
     }
+  }
+
+  // Writes the gradient of a sample, and returns the sum of its squared errors, halved.
+  struct ScaledGradient {
+    float* data = nullptr;
+    float scale = 1;
+  };
+  double loss_of(std::int64_t sample, const float* y, const ScaledGradient& gradient) {
+    const float* const x = input_of(sample).data();
+    double sum = 0;
+    for (std::int64_t token = 0; token < options_.block; ++token) {
+      const std::int64_t row = token * options_.hidden;
+      for (std::int64_t feature = 0; feature < options_.hidden; ++feature) {
+        const float right = x[row + next_feature(options_, feature)] / 2;  // as target()
+        const float off = y[row + feature] - right;
+        sum += 0.5 * static_cast<double>(off) * static_cast<double>(off);
+        gradient.data[row + feature] = off * gradient.scale;
+      }
+    }
+    return sum;
   }
 
   void fill_weights(const KernelAccess& access) const {
@@ -358,7 +389,7 @@ class TrainingKernels::Impl {
   }
 
   static float* apply_tanh(Workspace& work, const float* x) {
-    for (std::size_t i = 0; i < work.tanh_x.size(); ++i) work.tanh_x[i] = std::tanh(x[i]);
+    kernels::apply_tanh(std::span(x, work.tanh_x.size()), work.tanh_x);
     return work.tanh_x.data();
   }
 
@@ -483,6 +514,7 @@ class TrainingKernels::Impl {
   std::mutex mutex_;
   std::map<std::int32_t, std::unique_ptr<Workspace>> workspaces_;  // by stream
   std::map<std::int64_t, double> losses_;                          // by sample
+  std::map<std::int64_t, std::vector<float>> inputs_;              // likewise
 };
 
 TrainingKernels::TrainingKernels(const TrainingOptions& options)

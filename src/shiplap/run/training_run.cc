@@ -54,8 +54,8 @@ void find_sizes(const plan::Plan& plan, TrainingOptions& training) {
 
 }  // namespace
 
-bool TrainingRun::good() const {
-  return unequal == 0 && std::ranges::all_of(losses, [](double l) { return std::isfinite(l); });
+bool TrainingRun::has_finite_losses() const {
+  return std::ranges::all_of(losses, [](double l) { return std::isfinite(l); });
 }
 
 TrainingOptions training_for(const plan::Plan& plan, std::uint64_t seed) {

@@ -37,8 +37,9 @@ struct TrainingRun {
   std::int64_t unequal = 0;    // elements of weights that differ between ranks
   trace::Trace trace;          // of all ranks, on rank 0; empty unless asked for
 
-  // Losses are finite, and all ranks have the same weights.
-  [[nodiscard]] bool good() const;
+  [[nodiscard]] bool has_finite_losses() const;
+  // And all ranks have the same weights.
+  [[nodiscard]] bool good() const { return unequal == 0 && has_finite_losses(); }
 };
 
 // Derives the layer sizes from the first weight and the first activation that a computation

@@ -80,8 +80,11 @@ std::string to_json(const Trace& trace) {
   JsonText out(result);
   Json streams = Json::array();
   for (const std::string& stream : trace.streams) streams.push(stream);
-  out << "{\"schema\":\"shiplap.trace/1\",\"streams\":" << to_text(streams, Layout::compact)
-      << ",\"columns\":[\"kind\",\"layer\",\"stream\",\"operation\",\"peer\",\"match\",\"time_s\","
+  out << "{\"schema\":\"shiplap.trace/1\",\"streams\":" << to_text(streams, Layout::compact);
+  if (trace.clock_uncertainty > Seconds{0}) {
+    out << ",\"clock_uncertainty_s\":" << trace.clock_uncertainty.value;
+  }
+  out << ",\"columns\":[\"kind\",\"layer\",\"stream\",\"operation\",\"peer\",\"match\",\"time_s\","
          "\"duration_s\",\"bytes\",\"memory\",\"samples\"],\"ranks\":[";
   std::string_view between = "\n";
   for (const RankTrace& rank : trace.ranks) {

@@ -32,6 +32,14 @@ TEST(TraceJson, HasEveryFieldOfAnEvent) {
   EXPECT_EQ(parse_json(to_json(trace), "trace"), expected);
 }
 
+TEST(TraceJson, SaysHowWellClocksAreAligned) {
+  const Json json = parse_json(to_json(Trace{.clock_uncertainty = {12e-6}}), "trace");
+  const Json* const uncertainty = json.find("clock_uncertainty_s");
+  ASSERT_NE(uncertainty, nullptr);
+  EXPECT_EQ(*uncertainty, Json(12e-6));
+  EXPECT_EQ(parse_json(to_json(Trace{}), "trace").find("clock_uncertainty_s"), nullptr);
+}
+
 TEST(TraceJson, OfNothingIsJson) { EXPECT_TRUE(parse_json(to_json(Trace{}), "trace").is_object()); }
 
 }  // namespace

@@ -27,6 +27,9 @@ struct Trace {
   std::vector<std::string> streams{"main"};  // Event::stream is an index
   std::vector<std::string> axes;             // along which ranks communicate: "tp", "dp cp"
   std::vector<RankTrace> ranks;
+  // Of a real run on several clocks, which were aligned: the times of a rank may be off by so much
+  // against those of rank 0. 0: one clock.
+  Seconds clock_uncertainty;
   // Of a folded trace, by rank: the rank, not after it, that has its events and its memory; peers,
   // matches and samples are those of that rank. Empty: every rank has its own.
   std::vector<std::int32_t> representatives;
