@@ -6,20 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 
 namespace shiplap::python {
 namespace {
 
 using Code = nb::dlpack::dtype_code;
-
-[[noreturn]] void throw_invalid(const std::string& argument, std::string what,
-                                std::string help = "") {
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = argument},
-                              .what = std::move(what),
-                              .help = std::move(help)});
-}
 
 std::string kind_of(nb::handle value) {
   return nb::cast<std::string>(value.type().attr("__name__"));
@@ -59,8 +52,8 @@ bool is_type(nb::dlpack::dtype type) {
 template <class T, class From>
 T fitting(From number, const std::string& argument) {
   if (std::in_range<T>(number)) return static_cast<T>(number);
-  throw_invalid(argument,
-                fmt::format("{} is out of range {} to {}", number, std::numeric_limits<T>::min(),
+  throw_argument_error(
+      argument, fmt::format("{} is out of range {} to {}", number, std::numeric_limits<T>::min(),
                             std::numeric_limits<T>::max()));
 }
 
@@ -105,11 +98,11 @@ bool has_numpy() {
 AnyArray any_array(nb::handle from, const char* argument) {
   AnyArray array;
   if (!nb::ndarray_check(from)) {
-    throw_invalid(argument, fmt::format("expected an array, found a {}", kind_of(from)),
-                  "numpy, torch, jax, or anything that supports DLPack or the buffer protocol");
+    throw_type_error(argument, fmt::format("expected an array, found a {}", kind_of(from)),
+                     "numpy, torch, jax, or anything that supports DLPack or the buffer protocol");
   }
   if (!nb::try_cast(from, array)) {
-    throw_invalid(
+    throw_argument_error(
         argument,
         fmt::format("unsupported {}: DLPack cannot describe its dtype, byte order or device",
                     kind_of(from)),
@@ -117,7 +110,7 @@ AnyArray any_array(nb::handle from, const char* argument) {
   }
   constexpr int kCpu = nb::device::cpu::value;
   if (array.device_type() != kCpu && array.size() > 0) {
-    throw_invalid(argument, "the array is not in CPU memory", "pass x.cpu()");
+    throw_argument_error(argument, "the array is not in CPU memory", "pass x.cpu()");
   }
   return array;
 }
@@ -170,7 +163,8 @@ Integers<T>::Integers(nb::handle from, const char* argument) : argument_(argumen
     read_list(from, 0);
     const std::size_t expected =
         std::accumulate(shape_.begin(), shape_.end(), std::size_t{1}, std::multiplies<>());
-    if (copy_.size() != expected) throw_invalid(argument_, "shape mismatch: a number among rows");
+    if (copy_.size() != expected)
+      throw_argument_error(argument_, "shape mismatch: a number among rows");
     values_ = copy_;
   } else {
     read(any_array(from, argument));
@@ -180,8 +174,8 @@ Integers<T>::Integers(nb::handle from, const char* argument) : argument_(argumen
 template <class T>
 const Integers<T>& Integers<T>::with_dimensions(std::size_t count) const {
   if (shape_.size() == count) return *this;
-  throw_invalid(argument_, fmt::format("expected {} dimensions, found shape ({})", count,
-                                       fmt::join(shape_, ", ")));
+  throw_argument_error(argument_, fmt::format("expected {} dimensions, found shape ({})", count,
+                                              fmt::join(shape_, ", ")));
 }
 
 template <class T>
@@ -199,7 +193,8 @@ void Integers<T>::read(const AnyArray& array) {
     });
   });
   if (!is_integer) {
-    throw_invalid(argument_, fmt::format("expected integers, found {}", dtype_name(array.dtype())));
+    throw_type_error(argument_,
+                     fmt::format("expected integers, found {}", dtype_name(array.dtype())));
   }
   values_ = copy_;
 }
@@ -207,7 +202,7 @@ void Integers<T>::read(const AnyArray& array) {
 template <class T>
 void Integers<T>::read_list(nb::handle list, std::size_t depth) {
   constexpr std::size_t kMaxDimensions = 32;  // also where a list contains itself
-  if (depth == kMaxDimensions) throw_invalid(argument_, "the lists are nested too deeply");
+  if (depth == kMaxDimensions) throw_argument_error(argument_, "the lists are nested too deeply");
   const std::size_t size = nb::len(list);
   check_size(depth, size);
   for (const nb::handle item : nb::borrow<nb::object>(list)) {
@@ -217,17 +212,17 @@ void Integers<T>::read_list(nb::handle list, std::size_t depth) {
       const Integers<T> row(item, argument_.c_str());
       take_row(row, depth + 1);
     } else if (shape_.size() > depth + 1) {
-      throw_invalid(argument_, "shape mismatch: a number among rows");
+      throw_argument_error(argument_, "shape mismatch: a number among rows");
     } else {
       const nb::object number = nb::steal(PyNumber_Index(item.ptr()));
       if (!number.is_valid()) {
         PyErr_Clear();
-        throw_invalid(argument_, fmt::format("expected integers, found a {}", kind_of(item)));
+        throw_type_error(argument_, fmt::format("expected integers, found a {}", kind_of(item)));
       }
       long long value = 0;
       if (!nb::try_cast(number, value)) {
-        throw_invalid(argument_,
-                      fmt::format("{} is too large", nb::cast<std::string>(nb::str(number))));
+        throw_argument_error(
+            argument_, fmt::format("{} is too large", nb::cast<std::string>(nb::str(number))));
       }
       copy_.push_back(fitting<T>(value, argument_));
     }

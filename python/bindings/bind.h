@@ -11,6 +11,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shiplap/base/cancellation.h"
@@ -66,7 +67,8 @@ bool equal(const T& a, const T& b) {
 [[nodiscard]] Json from_python(nb::handle value, int depth = 0);
 
 // An InputError that is also a Python exception: a rank out of range (IndexError), a key under
-// which nothing is stored (KeyError), a property without a value (AttributeError).
+// which nothing is stored (KeyError), a property without a value (AttributeError), an argument of
+// the wrong type (TypeError).
 class InputIndexError : public InputError {
   using InputError::InputError;
 };
@@ -76,6 +78,18 @@ class InputKeyError : public InputError {
 class InputAttributeError : public InputError {
   using InputError::InputError;
 };
+class InputTypeError : public InputError {
+  using InputError::InputError;
+};
+
+// Throws InputTypeError D003 for an argument.
+[[noreturn]] inline void throw_type_error(std::string argument, std::string what,
+                                          std::string help = "") {
+  throw InputTypeError(Diagnostic{.code = "D003",
+                                  .where = {.flag = std::move(argument)},
+                                  .what = std::move(what),
+                                  .help = std::move(help)});
+}
 // Calls `ask`, and rethrows its InputError as another class.
 template <class As, class Ask>
 decltype(auto) rethrowing_as(const Ask& ask) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "bind.h"
 #include "shiplap/dispatch/compute.h"
@@ -40,6 +41,24 @@ using SharedTable = std::shared_ptr<const dispatch::Metadata>;
 [[nodiscard]] dispatch::MetadataPair pair_of(nb::handle from, const char* argument);
 [[nodiscard]] dispatch::MetadataPair pair_of(nb::handle forward, const char* forward_argument,
                                              nb::handle reverse, const char* reverse_argument);
+
+// Makes objects of a NamedTuple of shiplap/_dispatch_values.py, without calling Python code.
+class TupleMaker {
+ public:
+  explicit TupleMaker(const char* name) : type_(cached(name)), new_(cached("")) {}
+  template <class... Fields>
+  [[nodiscard]] nb::object operator()(Fields&&... fields) const {
+    return new_(type_, nb::make_tuple(std::forward<Fields>(fields)...));
+  }
+
+ private:
+  // The class of this name, or for "" the function that makes tuples. An import takes longer than a
+  // row, so they are kept for as long as the process runs.
+  static nb::handle cached(const std::string& name);
+
+  nb::handle type_;
+  nb::handle new_;
+};
 
 // What is hashed of a value: equal for equal values.
 [[nodiscard]] nb::object hash_key(const dispatch::Metadata& metadata);

@@ -8,6 +8,7 @@
 
 #include "arrays.h"
 #include "dispatch.h"
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 #include "shiplap/dispatch/dense.h"
 
@@ -312,68 +313,24 @@ void throw_if_wrong(const NormalizedMetadata& normalized) {
 
 // ---- slices
 
-template <class Slice, class Member>
-auto slice_field(Member member) {
-  return [member](nb::handle self) -> nb::object {
-    const auto& slice = nb::cast<const Slice&>(self);
-    const auto& values = slice.*member;
-    using T = std::decay_t<decltype(values)>::value_type;
-    Shape shape{values.size()};
-    if (slice.max_cp > 0 && values.size() == at(slice.num_seqs) * at(slice.max_cp)) {
-      shape = {at(slice.num_seqs), at(slice.max_cp)};
-    }
-    return array_view(std::span<const T>(values), shape, self);
-  };
-}
-
-template <class Slice, class Member>
-auto flat_field(Member member) {
-  return [member](nb::handle self) -> nb::object {
-    const auto& values = nb::cast<const Slice&>(self).*member;
-    using T = std::decay_t<decltype(values)>::value_type;
-    return array_view(std::span<const T>(values), {values.size()}, self);
-  };
-}
-
+// As shiplap.dispatch.MetadataSlice, whose arrays own their memory.
 template <class Slice>
-void bind_slice(nb::module_& m, const char* name) {
-  nb::class_<Slice>(m, name, "The slice of one rank: its rows, without padding.")
-      .def_ro("rank", &Slice::rank)
-      .def_ro("world_size", &Slice::world_size)
-      .def_ro("max_cp", &Slice::max_cp)
-      .def_prop_ro("arrival", [](const Slice& s) { return dispatch::name(s.arrival); })
-      .def_ro("num_seqs", &Slice::num_seqs)
-      .def_ro("num_total_recv_tokens", &Slice::num_total_recv_tokens)
-      .def_prop_ro("dst_rank", slice_field<Slice>(&Slice::dst_rank),
-                   nb::sig("def dst_rank(self) -> Any"))
-      .def_prop_ro("dst_offset", slice_field<Slice>(&Slice::dst_offset),
-                   nb::sig("def dst_offset(self) -> Any"))
-      .def_prop_ro("seq_len", flat_field<Slice>(&Slice::seq_len),
-                   nb::sig("def seq_len(self) -> Any"))
-      .def_prop_ro("num_recv_tokens", flat_field<Slice>(&Slice::num_recv_tokens),
-                   nb::sig("def num_recv_tokens(self) -> Any"))
-      .def_prop_ro(
-          "seq_recv_mask",
-          [](nb::handle self) -> nb::object {
-            const auto& slice = nb::cast<const Slice&>(self);
-            if (!slice.seq_recv_mask) return nb::none();
-            return array_view(std::span<const std::uint8_t>(*slice.seq_recv_mask),
-                              {at(slice.num_seqs), at(slice.max_cp)}, self);
-          },
-          nb::sig("def seq_recv_mask(self) -> Any"))
-      .def_prop_ro(
-          "recv_seq_lens",
-          [](nb::handle self) -> nb::object {
-            const auto& slice = nb::cast<const Slice&>(self);
-            if (!slice.recv_seq_lens) return nb::none();
-            const auto& lengths = *slice.recv_seq_lens;
-            using T = std::decay_t<decltype(lengths)>::value_type;
-            return array_view(std::span<const T>(lengths), {lengths.size()}, self);
-          },
-          nb::sig("def recv_seq_lens(self) -> Any"))
-      .def("__repr__", [name](const Slice& s) {
-        return fmt::format("<{}: rank {} of {}, {} rows>", name, s.rank, s.world_size, s.num_seqs);
-      });
+nb::object slice_object(Slice slice) {
+  const auto array = [&]<class T>(std::vector<T>& values, bool by_copy) {
+    Shape shape{values.size()};
+    const std::size_t rows = at(slice.num_seqs);
+    if (by_copy && slice.max_cp > 0) shape = {rows, values.size() / std::max<std::size_t>(rows, 1)};
+    return array_of(std::move(values), shape);
+  };
+  const auto array_or_none = [&](auto& values, bool by_copy) {
+    return values ? array(*values, by_copy) : nb::none();
+  };
+  return nb::module_::import_("shiplap._dispatch_values")
+      .attr("MetadataSlice")(
+          slice.rank, slice.world_size, slice.max_cp, dispatch::name(slice.arrival), slice.num_seqs,
+          slice.num_total_recv_tokens, array(slice.dst_rank, true), array(slice.dst_offset, true),
+          array(slice.seq_len, false), array(slice.num_recv_tokens, false),
+          array_or_none(slice.seq_recv_mask, true), array_or_none(slice.recv_seq_lens, false));
 }
 
 // The fields of both formats.
@@ -401,9 +358,10 @@ void bind_fields(nb::class_<Dense>& type, const char* name) {
           "get_slice",
           [](const Dense& d, int rank) {
             throw_if_wrong(d);
-            return d.get_slice(rank);
+            return slice_object(unlocked([&] { return d.get_slice(rank); }));
           },
-          "rank"_a, Released(), "The rows of one rank, without padding.")
+          "rank"_a, nb::sig("def get_slice(self, rank: int) -> MetadataSlice"),
+          "The rows of one rank, without padding.")
       .def(
           "to_dict",
           [](nb::handle self) {
@@ -471,13 +429,12 @@ SharedTable table_of(nb::handle from, const char* argument) {
     return std::make_shared<const Metadata>(
         dense_of_attributes(from, dispatch::ArrivalMode::placed));
   }
-  throw InputError(Diagnostic{
-      .code = "D003",
-      .where = {.flag = argument},
-      .what = fmt::format("expected a table, found {}",
-                          nb::cast<std::string>(from.type().attr("__name__"))),
-      .help = "Metadata, DenseMetadata, NormalizedMetadata, shiplap.torch.Metadata, or an object "
-              "with dst_rank, dst_offset and seq_len"});
+  throw_type_error(
+      argument,
+      fmt::format("expected a table, found {}",
+                  nb::cast<std::string>(from.type().attr("__name__"))),
+      "Metadata, DenseMetadata, NormalizedMetadata, shiplap.torch.Metadata, or an object "
+      "with dst_rank, dst_offset and seq_len");
 }
 
 dispatch::MetadataPair pair_of(nb::handle from, const char* argument) {
@@ -485,12 +442,10 @@ dispatch::MetadataPair pair_of(nb::handle from, const char* argument) {
     return nb::cast<const dispatch::MetadataPair&>(from);
   }
   if (!nb::isinstance<nb::sequence>(from) || nb::len(from) != 2) {
-    throw InputError(
-        Diagnostic{.code = "D003",
-                   .where = {.flag = argument},
-                   .what = fmt::format("expected two tables, found {}",
-                                       nb::cast<std::string>(from.type().attr("__name__"))),
-                   .help = "a MetadataPair, or (forward, reverse)"});
+    throw_type_error(argument,
+                     fmt::format("expected two tables, found {}",
+                                 nb::cast<std::string>(from.type().attr("__name__"))),
+                     "a MetadataPair, or (forward, reverse)");
   }
   const nb::object forward = from[0];
   const nb::object reverse = from[1];
@@ -501,8 +456,9 @@ dispatch::MetadataPair pair_of(nb::handle forward, const char* forward_argument,
                                const char* reverse_argument) {
   dispatch::Metadata there = *table_of(forward, forward_argument);
   // Gradients of copies that were placed would overwrite each other.
-  if (has_tensors(reverse) && attribute_or_none(reverse, "arrival").is_none() &&
-      !nb::hasattr(reverse, "to_dispatch") && has_rows_with_several_copies(there)) {
+  if (!nb::isinstance<dispatch::Metadata>(reverse) && has_tensors(reverse) &&
+      attribute_or_none(reverse, "arrival").is_none() && !nb::hasattr(reverse, "to_dispatch") &&
+      has_rows_with_several_copies(there)) {
     return {
         .forward = std::move(there),
         .reverse = dispatch::Metadata(dense_of_attributes(reverse, dispatch::ArrivalMode::summed))};
@@ -511,8 +467,6 @@ dispatch::MetadataPair pair_of(nb::handle forward, const char* forward_argument,
 }
 
 void bind_dispatch_dense(nb::module_& m) {
-  bind_slice<DenseMetadata::Slice>(m, "MetadataSlice");
-  bind_slice<NormalizedMetadata::Slice>(m, "NormalizedSlice");
   nb::class_<NormalizedMetadata> normalized(
       m, "NormalizedMetadata", "int32 ranks, uint32 offsets and lengths, uint64 counts.");
   bind_fields(normalized, "NormalizedMetadata");
@@ -540,37 +494,18 @@ Padding has rank -1, offset 0 and length 0. Arrays are views of the object, with
       },
       "dst_rank"_a, "dst_offset"_a, "seq_len"_a, "num_recv_tokens"_a = nb::none(),
       "seq_recv_mask"_a = nb::none(), "recv_seq_lens"_a = nb::none(), "num_seqs"_a = nb::none(),
-      "num_total_recv_tokens"_a = nb::none(), nb::kw_only(), "arrival"_a = "placed",
-      nb::sig("def __init__(self, dst_rank: Any, dst_offset: Any, seq_len: Any, num_recv_tokens: "
-              "Any = None, seq_recv_mask: Any = None, recv_seq_lens: Any = None, num_seqs: Any = "
-              "None, num_total_recv_tokens: Any = None, *, arrival: str = 'placed') -> None"));
+      "num_total_recv_tokens"_a = nb::none(), nb::kw_only(), "arrival"_a = "placed");
   bind_fields(dense, "DenseMetadata");
   dense
       .def(
           "normalize_dtype", [](const DenseMetadata& d) { return dispatch::normalize_dtype(d); },
-          Released(), "Converts to smaller dtypes, for kernels.")
+          Released(),
+          "Converts to int32 ranks, uint32 offsets and lengths, uint64 counts. Raises InputError "
+          "if "
+          "a value does not fit.")
       .def(
           "to_sparse", [](const DenseMetadata& d) { return dispatch::to_sparse(d); }, Released(),
           "Converts to a table.");
-  m.def("normalize_dtype", &dispatch::normalize_dtype, "dense"_a, Released(),
-        "Converts to int32 ranks, uint32 offsets and lengths, uint64 counts. Raises InputError if "
-        "a value does not fit.");
-  m.def(
-      "to_dense",
-      [](nb::object metadata, std::int64_t max_elements) {
-        const SharedTable table = table_of(metadata);
-        const LongCall released;
-        return dispatch::to_dense(*table, max_elements);
-      },
-      "metadata"_a, "max_elements"_a = dispatch::kMaxDenseElements,
-      nb::sig(fmt::format("def to_dense(metadata: Any, max_elements: int = {}) -> DenseMetadata",
-                          dispatch::kMaxDenseElements)
-                  .c_str()),
-      "Converts to padded tensors. Raises InputError above ``max_elements`` elements.");
-  m.def(
-      "to_sparse", [](nb::object from) { return *table_of(from, "dense"); }, "dense"_a,
-      nb::sig("def to_sparse(dense: Any) -> Metadata"),
-      "Converts padded tensors to a table. Raises InputError if they are inconsistent.");
   m.def("_dense_arrays", &owned_arrays, "metadata"_a,
         nb::sig("def _dense_arrays(metadata: Any) -> dict[str, Any]"));
 }

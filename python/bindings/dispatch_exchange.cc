@@ -7,6 +7,7 @@
 
 #include "arrays.h"
 #include "dispatch.h"
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/failure.h"
 #include "shiplap/dispatch/indices.h"
@@ -86,10 +87,8 @@ class Buffers {
     const auto add_one = [&](nb::handle one, std::size_t parts) {
       nb::ndarray<> array;
       if (is_read_only(one) || !nb::try_cast(one, array)) {
-        throw InputError(Diagnostic{.code = "D003",
-                                    .where = {.flag = argument_},
-                                    .what = "the array is read-only",
-                                    .help = "use numpy or torch arrays; jax arrays are immutable"});
+        throw_argument_error(argument_, "the array is read-only",
+                             "use numpy or torch arrays; jax arrays are immutable");
       }
       auto* const begin = static_cast<std::byte*>(array.data());
       const std::size_t step = parts == 0 ? 0 : array.nbytes() / parts;
@@ -287,7 +286,6 @@ level; no level contains an output row twice.
         return dispatch::exchange_indices(*table, rank);
       },
       "metadata"_a, "rank"_a,
-      nb::sig("def exchange_indices(metadata: Any, rank: int) -> ExchangeIndices"),
       "Returns the index arrays of one rank's exchange, for gather and scatter.");
 }
 
@@ -354,9 +352,7 @@ output is written to where it is. It does not send, sum, or check: the last one 
         if (!found.empty()) throw InputError(found);
       },
       "found"_a);
-  m.def("_compare_hashes", &compare, "names"_a, "hashes"_a, "ranks"_a,
-        nb::sig("def _compare_hashes(names: Sequence[str], hashes: Any, ranks: Sequence[int]) -> "
-                "None"));
+  m.def("_compare_hashes", &compare, "names"_a, "hashes"_a, "ranks"_a);
   // The address that C++ reads lengths from: the argument's own memory, if its dtype matches.
   m.def(
       "_address_of_lengths",
@@ -364,7 +360,7 @@ output is written to where it is. It does not send, sum, or check: the last one 
         const Integers<std::uint32_t> numbers(lengths, "lengths");
         return reinterpret_cast<std::uintptr_t>(numbers.values().data());
       },
-      "lengths"_a, nb::sig("def _address_of_lengths(lengths: Any) -> int"));
+      "lengths"_a);
 }
 
 }  // namespace shiplap::python

@@ -1,8 +1,10 @@
 // Bindings of layouts: which tokens are on which rank.
 #include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/tuple.h>
 
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "arrays.h"
@@ -19,7 +21,11 @@ using dispatch::Segment;
 
 // A Segment, or three numbers.
 Segment segment_of(nb::handle item) {
-  if (nb::isinstance<Segment>(item)) return nb::cast<Segment>(item);
+  std::tuple<std::int32_t, std::uint32_t, std::uint32_t> fields;
+  if (nb::isinstance<nb::tuple>(item) && nb::try_cast(item, fields)) {
+    const auto& [document, begin, length] = fields;
+    return {.document = document, .begin = begin, .length = length};
+  }
   const Integers<std::int64_t> numbers(item, "segment");
   const std::span<const std::int64_t> n = numbers.with_dimensions(1).values();
   if (n.size() != 3 || !std::in_range<std::int32_t>(n[0]) || !std::in_range<std::uint32_t>(n[1]) ||
@@ -47,8 +53,11 @@ Layout layout_of(nb::handle by_rank) {
   return Layout(all);
 }
 
-std::string text_of(const Segment& s) {
-  return fmt::format("Segment(document={}, begin={}, length={})", s.document, s.begin, s.length);
+nb::list segment_list(std::span<const Segment> segments) {
+  const TupleMaker made("Segment");
+  nb::list all;
+  for (const Segment& s : segments) all.append(made(s.document, s.begin, s.length));
+  return all;
 }
 
 std::string describe(const Layout& layout) {
@@ -69,32 +78,12 @@ nb::list lists_of(const Layout& layout) {
 }
 
 nb::object hash_key(const Layout& layout) {
-  nb::list key;
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    key.append(layout.of(rank).size());
-    for (const Segment& s : layout.of(rank)) {
-      key.append(nb::make_tuple(s.document, s.begin, s.length));
-    }
-  }
-  return nb::tuple(key);
+  nb::list ranks;
+  for (const nb::handle own : lists_of(layout)) ranks.append(nb::tuple(own));
+  return nb::tuple(ranks);
 }
 
 void bind_layout(nb::module_& m) {
-  nb::class_<Segment>(m, "Segment", "Consecutive tokens of a document.")
-      .def(
-          "__init__",
-          [](Segment* self, std::int32_t document, std::uint32_t begin, std::uint32_t length) {
-            new (self) Segment{.document = document, .begin = begin, .length = length};
-          },
-          "document"_a = 0, "begin"_a = 0, "length"_a = 0)
-      .def_ro("document", &Segment::document)
-      .def_ro("begin", &Segment::begin, "In the document.")
-      .def_ro("length", &Segment::length)
-      .def_prop_ro("end", &Segment::end)
-      .def("__eq__", &equal<Segment>, nb::is_operator())
-      .def("__hash__",
-           [](const Segment& s) { return nb::hash(nb::make_tuple(s.document, s.begin, s.length)); })
-      .def("__repr__", &text_of);
   nb::class_<Layout>(m, "Layout", R"(The segments of each rank, in the order of its buffer.
 
 >>> layout = shiplap.dispatch.Layout([[(0, 0, 4)], [(0, 4, 2), (1, 0, 2)]])
@@ -113,13 +102,13 @@ void bind_layout(nb::module_& m) {
           "of",
           [](const Layout& l, int rank) {
             check_rank(rank, l.world_size());
-            const auto own = l.of(rank);
-            return std::vector<Segment>(own.begin(), own.end());
+            return segment_list(l.of(rank));
           },
-          "rank"_a, "The segments of one rank.")
+          "rank"_a, nb::sig("def of(self, rank: int) -> list[Segment]"),
+          "The segments of one rank.")
       .def_prop_ro(
-          "all",
-          [](const Layout& l) { return std::vector<Segment>(l.all().begin(), l.all().end()); },
+          "all", [](const Layout& l) { return segment_list(l.all()); },
+          nb::sig("def all(self) -> list[Segment]"),
           "The segments of all ranks, one after another.")
       .def(
           "first",
@@ -147,13 +136,6 @@ void bind_layout(nb::module_& m) {
       .def("__len__", &Layout::world_size)
       .def("__eq__", &equal<Layout>, nb::is_operator())
       .def("__hash__", [](const Layout& value) { return nb::hash(hash_key(value)); })
-      .def(
-          "__getstate__", [](const Layout& l) { return lists_of(l); },
-          nb::sig("def __getstate__(self) -> list[Any]"))
-      .def(
-          "__setstate__",
-          [](Layout& l, const nb::list& state) { new (&l) Layout(layout_of(state)); },
-          nb::sig("def __setstate__(self, state: list[Any], /) -> None"))
       .def("__repr__", &describe);
   nb::class_<Routing>(m, "Routing",
                       "The input of a dispatch: the home layout of the tokens and their attention "
@@ -185,15 +167,6 @@ void bind_layout(nb::module_& m) {
            [](const Routing& r) {
              return nb::hash(nb::make_tuple(hash_key(r.home), hash_key(r.attention)));
            })
-      .def(
-          "__getstate__", [](const Routing& r) { return nb::make_tuple(r.home, r.attention); },
-          nb::sig("def __getstate__(self) -> tuple[Layout, Layout]"))
-      .def(
-          "__setstate__",
-          [](Routing& r, const std::pair<Layout, Layout>& state) {
-            new (&r) Routing{.home = state.first, .attention = state.second};
-          },
-          nb::sig("def __setstate__(self, state: tuple[Layout, Layout], /) -> None"))
       .def("__repr__", [](const Routing& r) {
         return fmt::format("<Routing: home {}, attention {}>", describe(r.home),
                            describe(r.attention));
@@ -236,7 +209,6 @@ of uint32, (world_size, num_seqs).
         return dispatch::pack_documents(values, world_size);
       },
       "lengths"_a, "world_size"_a,
-      nb::sig("def pack_documents(lengths: Any, world_size: int) -> Layout"),
       R"(Packs documents in order, with the same number of tokens on each rank, splitting documents.
 
 >>> shiplap.dispatch.pack_documents([6, 2], 2).of(1)[0]
@@ -255,8 +227,7 @@ Segment(document=0, begin=4, length=2))");
         }
         const std::span<const int> degrees =
             given ? given->with_dimensions(1).values() : std::span<const int>(same);
-        const LongCall released;
-        return dispatch::cut_documents(values, degrees);
+        return segment_list(unlocked([&] { return dispatch::cut_documents(values, degrees); }));
       },
       "lengths"_a, "cp_degree"_a,
       nb::sig("def cut_documents(lengths: Any, cp_degree: Any) -> list[Segment]"),

@@ -1,7 +1,9 @@
 // Bindings of the tables of a token exchange, and of pairs of them.
 #include <fmt/format.h>
+#include <nanobind/stl/tuple.h>
 
 #include <sstream>
+#include <tuple>
 
 #include "arrays.h"
 #include "dispatch.h"
@@ -17,14 +19,7 @@ using dispatch::Copy;
 using dispatch::Metadata;
 using dispatch::MetadataPair;
 
-// Owns its copies: the spans in a row of Metadata live only as long as the table.
-struct Row {
-  std::uint32_t begin = 0;
-  std::uint32_t length = 0;
-  std::vector<Copy> copies;
-};
-
-Row row_of(const Metadata& metadata, int rank, std::uint32_t index) {
+nb::object row_of(const Metadata& metadata, int rank, std::uint32_t index) {
   check_rank(rank, metadata.world_size());
   if (index >= metadata.num_seqs(rank)) {
     throw InputError(Diagnostic{
@@ -34,12 +29,13 @@ Row row_of(const Metadata& metadata, int rank, std::uint32_t index) {
         .help = fmt::format("the rank has {} rows, counted from 0", metadata.num_seqs(rank))});
   }
   const Metadata::Row row = metadata.row(rank, index);
-  return {
-      .begin = row.begin, .length = row.length, .copies = {row.copies.begin(), row.copies.end()}};
+  const TupleMaker made("Copy");
+  nb::list copies;
+  for (const Copy& copy : row.copies) copies.append(made(copy.rank, copy.offset));
+  return TupleMaker("Row")(row.begin, row.length, copies);
 }
 
 Copy copy_of(nb::handle item) {
-  if (nb::isinstance<Copy>(item)) return nb::cast<Copy>(item);
   const Integers<std::int64_t> numbers(item, "copy");
   const std::span<const std::int64_t> n = numbers.with_dimensions(1).values();
   if (n.size() != 2 || !std::in_range<std::int32_t>(n[0]) || !std::in_range<std::uint32_t>(n[1])) {
@@ -121,35 +117,6 @@ void bind_dense_fields(nb::class_<Metadata>& table) {
   add("recv_seq_lens", "As in ``to_dense()``: the lengths of the received rows, by offset.");
 }
 
-void bind_parts(nb::module_& m) {
-  nb::class_<Copy>(m, "Copy", "One destination of a row.")
-      .def(
-          "__init__",
-          [](Copy* self, std::int32_t rank, std::uint32_t offset) {
-            new (self) Copy{.rank = rank, .offset = offset};
-          },
-          "rank"_a = -1, "offset"_a = 0)
-      .def_ro("rank", &Copy::rank, "-1: none.")
-      .def_ro("offset", &Copy::offset, "The offset in the buffer of that rank, in tokens.")
-      .def("__eq__", &equal<Copy>, nb::is_operator())
-      .def("__hash__", [](const Copy& c) { return nb::hash(nb::make_tuple(c.rank, c.offset)); })
-      .def("__repr__",
-           [](const Copy& c) { return fmt::format("Copy(rank={}, offset={})", c.rank, c.offset); });
-  nb::class_<Row>(m, "Row", "Consecutive tokens of a rank's buffer, and their destinations.")
-      .def_ro("begin", &Row::begin, "In the sending rank's buffer.")
-      .def_ro("length", &Row::length)
-      .def_ro("copies", &Row::copies)
-      .def("__repr__", [](const Row& row) {
-        std::string copies;
-        for (const Copy& copy : row.copies) {
-          copies +=
-              fmt::format("{}(rank {}, {})", copies.empty() ? "" : ", ", copy.rank, copy.offset);
-        }
-        return fmt::format("<Row: tokens {} to {} -> {}>", row.begin,
-                           std::uint64_t{row.begin} + row.length, copies);
-      });
-}
-
 // As in C++, but arguments are checked.
 void bind_counts(nb::class_<Metadata>& table) {
   table.def_prop_ro("world_size", &Metadata::world_size)
@@ -200,7 +167,8 @@ void bind_counts(nb::class_<Metadata>& table) {
           "Without a rank, those of all ranks.")
       .def("num_recv_tokens", dense_field("num_recv_tokens"),
            nb::sig("def num_recv_tokens(self) -> Any"))
-      .def("row", &row_of, "rank"_a, "index"_a);
+      .def("row", &row_of, "rank"_a, "index"_a,
+           nb::sig("def row(self, rank: int, index: int) -> Row"));
 }
 
 void bind_table(nb::module_& m) {
@@ -220,7 +188,7 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
       .def(
           "__init__",
           [](Metadata* self, nb::object metadata) { new (self) Metadata(*table_of(metadata)); },
-          "metadata"_a, nb::sig("def __init__(self, metadata: Any) -> None"),
+          "metadata"_a,
           "From padded tensors: DenseMetadata, NormalizedMetadata, shiplap.torch.Metadata, or any "
           "object with dst_rank, dst_offset and seq_len.")
       .def_static("from_rows", &from_rows, "rows"_a, nb::kw_only(), "max_cp"_a = 0,
@@ -262,82 +230,48 @@ Rows of a rank follow each other in its buffer. Each goes to one place, or to se
           "The same as text.")
       .def("__eq__", &equal<Metadata>, nb::is_operator())
       .def("__hash__", [](const Metadata& value) { return nb::hash(hash_key(value)); })
-      .def(
-          "__getstate__",
-          [](const Metadata& t) {
-            return nb::make_tuple(rows_list(t), t.max_cp(),
-                                  std::string(dispatch::name(t.arrival())));
-          },
-          nb::sig("def __getstate__(self) -> tuple[Any, ...]"))
-      .def(
-          "__setstate__",
-          [](Metadata& t, const nb::tuple& state) {
-            new (&t) Metadata(
-                from_rows(state[0], nb::cast<int>(state[1]), nb::cast<std::string>(state[2])));
-          },
-          nb::sig("def __setstate__(self, state: tuple[Any, ...], /) -> None"))
       .def("__repr__", &describe);
 }
 
-nb::object hash_key(const dispatch::Flow& flow) {
-  return nb::make_tuple(flow.from, flow.to, flow.tokens, flow.pieces);
+nb::object flow_object(const dispatch::Flow& flow, const TupleMaker& made) {
+  return made(flow.from, flow.to, flow.tokens, flow.pieces);
+}
+
+nb::list flows_of(nb::object metadata) {
+  const SharedTable table = table_of(metadata);
+  const TupleMaker made("Flow");
+  nb::list flows;
+  for (const dispatch::Flow& flow : unlocked([&] { return dispatch::flows(*table); })) {
+    flows.append(flow_object(flow, made));
+  }
+  return flows;
+}
+
+using FlowFields = std::tuple<std::int32_t, std::int32_t, std::uint64_t, std::uint32_t>;
+
+nb::object summary_of(const std::vector<FlowFields>& fields, int ranks_per_node) {
+  std::vector<dispatch::Flow> flows;
+  for (const auto& [from, to, tokens, pieces] : fields) {
+    flows.push_back({.from = from, .to = to, .tokens = tokens, .pieces = pieces});
+  }
+  const dispatch::TrafficSummary s = dispatch::summarize(flows, ranks_per_node);
+  return TupleMaker("TrafficSummary")(s.tokens, s.between_ranks, s.between_nodes,
+                                      flow_object(s.largest, TupleMaker("Flow")), s.max_sent,
+                                      s.max_received);
 }
 
 void bind_traffic(nb::module_& m) {
-  using dispatch::Flow;
-  using dispatch::TrafficSummary;
-  nb::class_<Flow>(m, "Flow", "The traffic from one rank to another.")
-      .def(
-          "__init__",
-          [](Flow* self, std::int32_t from, std::int32_t to, std::uint64_t tokens,
-             std::uint32_t pieces) {
-            new (self) Flow{.from = from, .to = to, .tokens = tokens, .pieces = pieces};
-          },
-          "from_"_a = 0, "to"_a = 0, "tokens"_a = 0, "pieces"_a = 0)
-      .def_ro("from_", &Flow::from)
-      .def_ro("to", &Flow::to)
-      .def_ro("tokens", &Flow::tokens)
-      .def_ro("pieces", &Flow::pieces)
-      .def("__eq__", &equal<Flow>, nb::is_operator())
-      .def("__hash__", [](const Flow& value) { return nb::hash(hash_key(value)); })
-      .def("__repr__", [](const Flow& f) {
-        return fmt::format("Flow(from_={}, to={}, tokens={}, pieces={})", f.from, f.to, f.tokens,
-                           f.pieces);
-      });
-  nb::class_<TrafficSummary>(m, "TrafficSummary", "Totals of flows.")
-      .def_ro("tokens", &TrafficSummary::tokens,
-              "All tokens, including those that stay on their rank.")
-      .def_ro("between_ranks", &TrafficSummary::between_ranks, "Tokens that leave their rank.")
-      .def_ro("between_nodes", &TrafficSummary::between_nodes, "Tokens that leave their node.")
-      .def_ro("largest", &TrafficSummary::largest,
-              "The largest flow between two ranks; the first if several are equal.")
-      .def_ro("max_sent", &TrafficSummary::max_sent,
-              "The maximum that one rank sends to other ranks.")
-      .def_ro("max_received", &TrafficSummary::max_received)
-      .def("__repr__", [](const TrafficSummary& s) {
-        return fmt::format("<TrafficSummary: {} tokens, {} between ranks, {} between nodes>",
-                           s.tokens, s.between_ranks, s.between_nodes);
-      });
-  m.def(
-      "dispatch_flows",
-      [](nb::object metadata) {
-        const SharedTable table = table_of(metadata);
-        const LongCall released;
-        return dispatch::flows(*table);
-      },
-      "metadata"_a, nb::sig("def dispatch_flows(metadata: Any) -> list[Flow]"),
-      R"(The flows between ranks, ordered by sender, then receiver, including those within a rank.
+  m.def("dispatch_flows", &flows_of, "metadata"_a,
+        nb::sig("def dispatch_flows(metadata: Any) -> list[Flow]"),
+        R"(The flows between ranks, ordered by sender, then receiver, including those within a rank.
 
 >>> table = shiplap.dispatch.Metadata.from_rows([[(3, [(0, 0)]), (1, [(1, 0)])], []])
 >>> shiplap.dispatch.flows(table)[1]
 Flow(from_=0, to=1, tokens=1, pieces=1))");
-  m.def(
-      "dispatch_summarize",
-      [](const std::vector<Flow>& flows, int ranks_per_node) {
-        return dispatch::summarize(flows, ranks_per_node);
-      },
-      "flows"_a, "ranks_per_node"_a,
-      "Totals of flows. ``ranks_per_node`` consecutive ranks share a node.");
+  m.def("dispatch_summarize", &summary_of, "flows"_a, "ranks_per_node"_a,
+        nb::sig("def dispatch_summarize(flows: Sequence[Flow], ranks_per_node: int) -> "
+                "TrafficSummary"),
+        "Totals of flows. ``ranks_per_node`` consecutive ranks share a node.");
 }
 
 }  // namespace
@@ -353,15 +287,7 @@ nb::object hash_key(const MetadataPair& pair) {
 }
 
 void bind_dispatch_metadata(nb::module_& m) {
-  bind_parts(m);
   bind_table(m);
-  m.def(
-      "bytes_at",
-      [](std::uint64_t tokens, std::int64_t row_bytes) {
-        return dispatch::bytes_at(tokens, row_bytes).count;
-      },
-      "tokens"_a, "row_bytes"_a,
-      "Converts a number of tokens to bytes, with ``row_bytes`` bytes per token.");
   nb::class_<MetadataPair>(m, "MetadataPair",
                            "The tables of the forward and the reverse direction.")
       .def(
@@ -369,8 +295,7 @@ void bind_dispatch_metadata(nb::module_& m) {
           [](MetadataPair* self, nb::object forward, nb::object reverse) {
             new (self) MetadataPair(pair_of(forward, "forward", reverse, "reverse"));
           },
-          "forward"_a, "reverse"_a,
-          nb::sig("def __init__(self, forward: Any, reverse: Any) -> None"))
+          "forward"_a, "reverse"_a)
       .def_ro("forward", &MetadataPair::forward)
       .def_ro("reverse", &MetadataPair::reverse)
       .def(
@@ -382,16 +307,6 @@ void bind_dispatch_metadata(nb::module_& m) {
       .def("__len__", [](const MetadataPair&) { return 2; })
       .def("__eq__", &equal<MetadataPair>, nb::is_operator())
       .def("__hash__", [](const MetadataPair& value) { return nb::hash(hash_key(value)); })
-      .def(
-          "__getstate__",
-          [](const MetadataPair& pair) { return nb::make_tuple(pair.forward, pair.reverse); },
-          nb::sig("def __getstate__(self) -> tuple[Metadata, Metadata]"))
-      .def(
-          "__setstate__",
-          [](MetadataPair& pair, const std::pair<Metadata, Metadata>& state) {
-            new (&pair) MetadataPair{.forward = state.first, .reverse = state.second};
-          },
-          nb::sig("def __setstate__(self, state: tuple[Metadata, Metadata], /) -> None"))
       .def("__repr__", [](const MetadataPair& pair) {
         return fmt::format("<MetadataPair: forward {}, reverse {}>", describe(pair.forward),
                            describe(pair.reverse));

@@ -10,6 +10,7 @@
 #include "arrays.h"
 #include "dispatch.h"
 #include "plan.h"
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 #include "shiplap/dispatch/json.h"
 #include "shiplap/dispatch/key_mapping.h"
@@ -94,12 +95,10 @@ AttentionLayout layout_of(nb::handle by_rank, const std::string& mask, bool shar
     for (const nb::handle item : nb::borrow<nb::object>(rank)) {
       const auto numbers = nb::cast<std::vector<std::uint32_t>>(item);
       if (numbers.size() != (shares_keys ? 3 : 2)) {
-        throw InputError(Diagnostic{
-            .code = "D003",
-            .where = {.flag = "by_rank"},
-            .what = fmt::format("an item of {} numbers", numbers.size()),
-            .help = shares_keys ? "give (queries, keys, begin of the keys), as keys are shared"
-                                : "give (queries, keys)"});
+        throw_argument_error("by_rank", fmt::format("an item of {} numbers", numbers.size()),
+                             shares_keys
+                                 ? "give (queries, keys, begin of the keys), as keys are shared"
+                                 : "give (queries, keys)");
       }
       own.push_back({.q_length = numbers[0],
                      .kv_length = numbers[1],
@@ -107,24 +106,6 @@ AttentionLayout layout_of(nb::handle by_rank, const std::string& mask, bool shar
     }
   }
   return AttentionLayout(all, options_of(mask, shares_keys));
-}
-
-// The arguments of layout_of.
-nb::tuple state_of(const AttentionLayout& layout) {
-  nb::list all;
-  for (int rank = 0; rank < layout.world_size(); ++rank) {
-    const auto q = layout.cu_seqlens_q(rank);
-    nb::list own;
-    for (int i = 0; i < layout.num_local_seqs(rank); ++i) {
-      const dispatch::KeyRange keys = layout.keys(rank, i);
-      const std::uint32_t queries = q[static_cast<std::size_t>(i) + 1] - q[i];
-      own.append(layout.shares_keys()
-                     ? nb::object(nb::make_tuple(queries, keys.length(), keys.begin))
-                     : nb::object(nb::make_tuple(queries, keys.length())));
-    }
-    all.append(own);
-  }
-  return nb::make_tuple(all, to_string(layout.mask()), layout.shares_keys());
 }
 
 // One number of the keys of each item of a rank.
@@ -159,8 +140,6 @@ void bind_attention(nb::module_& m) {
             new (self) AttentionLayout(layout_of(by_rank, mask, shares_keys));
           },
           "by_rank"_a, nb::kw_only(), "mask"_a = "causal", "shares_keys"_a = false,
-          nb::sig("def __init__(self, by_rank: Iterable[Iterable[Sequence[int]]], *, mask: str = "
-                  "'causal', shares_keys: bool = False) -> None"),
           "The items of each rank: the numbers of queries and keys, and if keys are shared, where "
           "they begin.")
       .def_prop_ro(
@@ -198,14 +177,6 @@ void bind_attention(nb::module_& m) {
       .def_prop_ro("bytes", [](const AttentionLayout& l) { return l.bytes().count; })
       .def("__eq__", &equal<AttentionLayout>, nb::is_operator())
       .def("__hash__", [](const AttentionLayout& value) { return nb::hash(hash_key(value)); })
-      .def("__getstate__", &state_of, nb::sig("def __getstate__(self) -> tuple[Any, ...]"))
-      .def(
-          "__setstate__",
-          [](AttentionLayout& l, const nb::tuple& state) {
-            new (&l) AttentionLayout(
-                layout_of(state[0], nb::cast<std::string>(state[1]), nb::cast<bool>(state[2])));
-          },
-          nb::sig("def __setstate__(self, state: tuple[Any, ...], /) -> None"))
       .def("__repr__", [](const AttentionLayout& l) {
         int items = 0;
         for (int rank = 0; rank < l.world_size(); ++rank) items += l.num_local_seqs(rank);
@@ -235,14 +206,15 @@ the attention kernels must know.
 'summed')")
       .def(
           "__init__",
-          [](Dispatch* self, nb::object q, nb::object kv, const AttentionLayout& attention) {
+          [](Dispatch* self, nb::object q, nb::object kv, const AttentionLayout& attention,
+             SharedRouting routing) {
             new (self) Dispatch{
                 .dispatch = {.q = pair_of(q, "q"), .kv = pair_of(kv, "kv"), .attention = attention},
-                .routing = nullptr};
+                .routing = std::move(routing)};
           },
-          "q"_a, "kv"_a, "attention"_a,
-          nb::sig("def __init__(self, q: Any, kv: Any, attention: AttentionLayout) -> None"),
-          "Each of ``q`` and ``kv`` is a MetadataPair, or two tables in any form.")
+          "q"_a, "kv"_a, "attention"_a, "routing"_a = nb::none(),
+          "Each of ``q`` and ``kv`` is a MetadataPair, or two tables in any form. Only with its "
+          "routing it can be drawn.")
       .def_prop_ro(
           "q", [](const Dispatch& d) -> const MetadataPair& { return d.dispatch.q; },
           nb::rv_policy::reference_internal, "The tables of the queries.")
@@ -282,10 +254,9 @@ the attention kernels must know.
             if (kv_row_bytes < 0) throw_negative("kv_row_bytes");
             const bool sized = q_row_bytes > 0;
             if (sized != (kv_row_bytes > 0)) {
-              throw InputError(Diagnostic{.code = "D003",
-                                          .where = {.flag = "q_row_bytes"},
-                                          .what = "`q_row_bytes` and `kv_row_bytes` are given "
-                                                  "together"});
+              throw_argument_error("q_row_bytes",
+                                   "`q_row_bytes` and `kv_row_bytes` are given "
+                                   "together");
             }
             const Json json =
                 sized ? dispatch::to_json(d.dispatch, {.q = q_row_bytes, .kv = kv_row_bytes})
@@ -328,22 +299,6 @@ the attention kernels must know.
                                             python::hash_key(d.dispatch.kv),
                                             hash_key(d.dispatch.attention)));
            })
-      .def(
-          "__getstate__",
-          [](const Dispatch& d) {
-            return nb::make_tuple(d.dispatch.q, d.dispatch.kv, d.dispatch.attention, d.routing);
-          },
-          nb::sig("def __getstate__(self) -> tuple[Any, ...]"))
-      .def(
-          "__setstate__",
-          [](Dispatch& d, const nb::tuple& state) {
-            new (&d) Dispatch{.dispatch = {.q = nb::cast<MetadataPair>(state[0]),
-                                           .kv = nb::cast<MetadataPair>(state[1]),
-                                           .attention = nb::cast<AttentionLayout>(state[2])},
-                              .routing = nullptr};
-            if (!nb::handle(state[3]).is_none()) d.routing = nb::cast<SharedRouting>(state[3]);
-          },
-          nb::sig("def __setstate__(self, state: tuple[Any, ...], /) -> None"))
       .def("__str__", &shown)
       .def("__repr__", &describe)
       .def("_repr_html_", &picture);
@@ -438,8 +393,7 @@ void bind_compute(nb::module_& m) {
           return dispatch::compute_metadata(sequences);
         });
       },
-      "seq_lens"_a, "dst_rank"_a,
-      nb::sig("def compute_metadata(seq_lens: Any, dst_rank: Any) -> MetadataPair"));
+      "seq_lens"_a, "dst_rank"_a);
   m.def(
       "compute_metadata_kv",
       [](const Routing& routing, const std::string& mask, bool shares_keys) {
@@ -454,9 +408,7 @@ void bind_compute(nb::module_& m) {
         const LongCall released;
         return dispatch::compute_metadata_kv(mapping);
       },
-      "kv_to_q_mapping"_a, "kv_context_size"_a, "seq_lens"_a, "dst_rank"_a,
-      nb::sig("def compute_metadata_kv(kv_to_q_mapping: Any, kv_context_size: Any, seq_lens: Any, "
-              "dst_rank: Any) -> MetadataPair"));
+      "kv_to_q_mapping"_a, "kv_context_size"_a, "seq_lens"_a, "dst_rank"_a);
   m.def(
       "compute_attention_layout",
       [](const Routing& routing, const std::string& mask, bool shares_keys) {
@@ -473,9 +425,7 @@ void bind_compute(nb::module_& m) {
         return dispatch::compute_attention_layout(mapping, dispatch::parse_mask(mask));
       },
       "kv_to_q_mapping"_a, "kv_context_size"_a, "seq_lens"_a, "dst_rank"_a, nb::kw_only(),
-      "mask"_a = "causal",
-      nb::sig("def compute_attention_layout(kv_to_q_mapping: Any, kv_context_size: Any, seq_lens: "
-              "Any, dst_rank: Any, *, mask: str = 'causal') -> AttentionLayout"));
+      "mask"_a = "causal");
   m.def("compute_qkv_dispatch", &compute, "routing"_a, nb::kw_only(), "mask"_a = "causal",
         "shares_keys"_a = false, Released(),
         R"(Computes all tables from the home and the attention layout.
@@ -524,20 +474,15 @@ auto checking(Convert convert, Check check) {
 }
 
 void bind_validate(nb::module_& m) {
-  const auto add = [&](const char* name, auto check, const char* type, const char* doc) {
-    const std::string signature = fmt::format(
-        "def {}(what: {}, *, table: str = 'metadata', buffer_tokens: Any = None, kv_buffer_tokens: "
-        "Any = None, max_per_code: int = 4) -> list[Diagnostic]",
-        name, type);
+  const auto add = [&](const char* name, auto check, const char* doc) {
     m.def(name, std::move(check), "what"_a, nb::kw_only(), "table"_a = "metadata",
           "buffer_tokens"_a = nb::none(), "kv_buffer_tokens"_a = nb::none(), "max_per_code"_a = 4,
-          nb::sig(signature.c_str()), doc);
+          doc);
   };
   add("dispatch_validate",
       checking<const Dispatch&>(
           [](const Dispatch& d) -> const dispatch::QkvDispatch& { return d.dispatch; },
           [](const auto& d, const auto& options) { return dispatch::validate(d, options); }),
-      "QkvDispatch",
       R"(Returns the diagnostics of a dispatch, a table, tensors or a routing; empty if it is sound.
 
 >>> shiplap.dispatch.validate(shiplap.dispatch.create_qkv_dispatch(4, 64, 2, 2))
@@ -557,18 +502,17 @@ void bind_validate(nb::module_& m) {
         return with_sequences(seq_lens, dst_rank,
                               [](const auto& sequences) { return dispatch::validate(sequences); });
       },
-      "seq_lens"_a, "dst_rank"_a,
-      nb::sig("def dispatch_validate(seq_lens: Any, dst_rank: Any) -> list[Diagnostic]"));
+      "seq_lens"_a, "dst_rank"_a);
   // Last, because it accepts any object.
   add("dispatch_validate",
       checking<nb::object>(
           [](nb::handle what) { return table_of(what, "what"); },
           [](const auto& t, const auto& options) { return dispatch::validate(*t, options); }),
-      "Any", "Validates one table.");
+      "Validates one table.");
   const auto to_pair = [](nb::handle what) { return pair_of(what, "what"); };
-  add("validate_queries", checking<nb::object>(to_pair, &dispatch::validate_queries), "Any",
+  add("validate_queries", checking<nb::object>(to_pair, &dispatch::validate_queries),
       "Validates each table, and that the second is the inverse of the first.");
-  add("validate_keys", checking<nb::object>(to_pair, &dispatch::validate_keys), "Any",
+  add("validate_keys", checking<nb::object>(to_pair, &dispatch::validate_keys),
       "Validates each table, and that every copy is returned home once and summed there.");
 }
 

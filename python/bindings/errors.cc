@@ -8,6 +8,7 @@
 #include <typeinfo>
 
 #include "bind.h"
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/catalogue.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/files.h"
@@ -93,6 +94,8 @@ void translate(const std::exception_ptr& thrown, void* /*unused*/) {
     raise("InputKeyError", e.diagnostics());
   } catch (const InputAttributeError& e) {
     raise("InputAttributeError", e.diagnostics());
+  } catch (const InputTypeError& e) {
+    raise("InputTypeError", e.diagnostics());
   } catch (const InputError& e) {
     raise("InputError", e.diagnostics());
   } catch (const comm::TimeoutError& e) {
@@ -150,17 +153,13 @@ void bind_diagnostic(nb::module_& m) {
   nb::class_<Diagnostic>(m, "Diagnostic",
                          "An error or warning: what, where, why, and the smallest fix. "
                          "``shiplap.explain(d.code)`` returns its documentation.")
-      .def_prop_ro(
-          "code", [](const Diagnostic& d) { return d.code; }, "``D720``")
+      .def_ro("code", &Diagnostic::code, "``D720``")
       .def_prop_ro(
           "severity", [](const Diagnostic& d) { return name(d.severity); },
           "``error``, ``warning`` or ``note``")
-      .def_prop_ro(
-          "what", [](const Diagnostic& d) { return d.what; }, "One line.")
-      .def_prop_ro(
-          "why", [](const Diagnostic& d) { return d.why; }, "The violated rule.")
-      .def_prop_ro(
-          "help", [](const Diagnostic& d) { return d.help; }, "The smallest fix.")
+      .def_ro("what", &Diagnostic::what, "One line.")
+      .def_ro("why", &Diagnostic::why, "The violated rule.")
+      .def_ro("help", &Diagnostic::help, "The smallest fix.")
       .def_prop_ro("file", [](const Diagnostic& d) { return d.where.file; })
       .def_prop_ro(
           "line", [](const Diagnostic& d) { return d.where.line; }, "From 1; 0: unknown.")
@@ -245,10 +244,7 @@ std::vector<Diagnostic> with_argument_names(std::vector<Diagnostic> diagnostics)
   return diagnostics;
 }
 
-void throw_negative(const char* argument) {
-  throw InputError(
-      Diagnostic{.code = "D003", .where = {.flag = argument}, .what = "expected 0 or more"});
-}
+void throw_negative(const char* argument) { throw_argument_error(argument, "expected 0 or more"); }
 
 void bind_errors(nb::module_& m) {
   bind_diagnostic(m);

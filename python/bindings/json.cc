@@ -45,7 +45,7 @@ Json from_python(nb::handle value, int depth) {
     for (const nb::handle item : value) array.push(from_python(item, depth + 1));
     return array;
   }
-  throw InputError(
+  throw InputTypeError(
       Diagnostic{.code = "D003",
                  .what = fmt::format("unsupported type for JSON: {}",
                                      nb::cast<std::string>(value.type().attr("__name__"))),

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <array>
 #include <memory>
 #include <utility>
 
 #include "communication.h"
+#include "shiplap/base/argument_error.h"
 #include "strategy.h"
 
 namespace shiplap::python {
@@ -64,28 +64,20 @@ struct PyValueMap {
   SharedRanks ranks;
   ValueMap<T>* map;
 
-  [[nodiscard]] nb::object at(Key key) const {
+  [[nodiscard]] const T& at(Key key) const {
     // erase() throws if the key is missing.
     if (!map->contains(key)) erase(key);
-    return nb::cast((*map)[key].value());
-  }
-  [[nodiscard]] nb::object pop(Key key) const {
-    nb::object value = at(key);
-    map->erase(key);
-    return value;
+    return (*map)[key].value();
   }
   void erase(Key key) const {
     rethrowing_as<InputKeyError>([&] { map->erase(key); });
   }
-  [[nodiscard]] nb::list list(const auto& what) const {
+  [[nodiscard]] nb::list keys() const {
     nb::list all;
     map->for_each([&](Key key, const auto& slot) {
-      if (!slot.empty()) all.append(what(key, slot));
+      if (!slot.empty()) all.append(to_python(key));
     });
     return all;
-  }
-  [[nodiscard]] nb::list keys() const {
-    return list([](Key key, const auto& /*slot*/) { return to_python(key); });
   }
 };
 
@@ -102,73 +94,34 @@ void set(const PyValueMap<T>& self, nb::handle key, nb::handle value, const char
   (*self.map)[key_of(key)] = T(*found);
 }
 
+// The methods of MutableMapping that these make are added in shiplap/strategy.py.
 template <class T>
 void bind_value_map(nb::module_& m, const char* name, const char* kind) {
   using S = PyValueMap<T>;
-  constexpr const char* kKey = "int | tuple[int, int]";
-  const auto sig = [&](const std::string& form) {
-    return fmt::format(fmt::runtime(form), fmt::arg("value", kind), fmt::arg("key", kKey));
-  };
-  const std::array signatures{
-      sig("def __getitem__(self, key: {key}) -> {value}"),
-      sig("def __setitem__(self, key: {key}, value: {value}) -> None"),
-      sig("def pop(self, key: {key}) -> {value}"),
-      sig("def get(self, key: {key}, default: {value} | None = None) -> {value} | None"),
-      sig("def keys(self) -> list[{key}]"),
-      sig("def values(self) -> list[{value}]"),
-      sig("def items(self) -> list[tuple[{key}, {value}]]"),
-      sig("def __iter__(self) -> Iterator[{key}]"),
-      sig("def __delitem__(self, key: {key}) -> None"),
-      sig("def pop(self, key: {key}, default: {value} | None) -> {value} | None"),
-  };
-  const auto signature = [&](std::size_t i) { return nb::sig(signatures[i].c_str()); };
-  nb::class_<S>(m, name,
-                "A map of values of one type, by one or two integers. Only stored values count as "
-                "memory and can be used.")
+  const std::string key_type = "int | tuple[int, int]";
+  const std::string is = fmt::format("class {}(MutableMapping[{}, {}])", name, key_type, kind);
+  const std::string get = fmt::format("def __getitem__(self, key: {}) -> {}", key_type, kind);
+  const std::string put =
+      fmt::format("def __setitem__(self, key: {}, value: {}) -> None", key_type, kind);
+  const std::string remove = fmt::format("def __delitem__(self, key: {}) -> None", key_type);
+  const std::string iterate = fmt::format("def __iter__(self) -> Iterator[{}]", key_type);
+  nb::class_<S>(m, name, nb::sig(is.c_str()),
+                "A map of values of one type, by one or two integers, in ascending order. Only "
+                "stored values count as memory and can be used.")
       .def(
-          "__getitem__", [](const S& s, nb::handle key) { return s.at(key_of(key)); }, signature(0))
+          "__getitem__", [](const S& s, nb::handle key) { return T(s.at(key_of(key))); },
+          nb::sig(get.c_str()))
       .def(
           "__setitem__",
           [kind](const S& s, nb::handle key, nb::handle value) { set(s, key, value, kind); },
-          signature(1))
+          nb::sig(put.c_str()))
       .def(
-          "__delitem__", [](const S& s, nb::handle key) { s.erase(key_of(key)); }, signature(8))
+          "__delitem__", [](const S& s, nb::handle key) { s.erase(key_of(key)); },
+          nb::sig(remove.c_str()))
       .def("__contains__", [](const S& s, nb::handle key) { return s.map->contains(key_of(key)); })
       .def("__len__", [](const S& s) { return nb::len(s.keys()); })
       .def(
-          "__iter__", [](const S& s) { return nb::iter(s.keys()); }, signature(7))
-      .def(
-          "pop", [](const S& s, nb::handle key) { return s.pop(key_of(key)); }, "key"_a,
-          signature(2), "Removes and returns a value. KeyError if the key is missing.")
-      .def(
-          "pop",
-          [](const S& s, nb::handle key, nb::object other) {
-            const Key place = key_of(key);
-            return s.map->contains(place) ? s.pop(place) : other;
-          },
-          "key"_a, "default"_a.none(), signature(9), "The default if the key is missing.")
-      .def(
-          "get",
-          [](const S& s, nb::handle key, nb::object other) {
-            const Key place = key_of(key);
-            return s.map->contains(place) ? s.at(place) : other;
-          },
-          "key"_a, "default"_a = nb::none(), signature(3), "The default if the key is missing.")
-      .def("keys", &S::keys, signature(4), "The keys in ascending order.")
-      .def(
-          "values",
-          [](const S& s) {
-            return s.list([](Key /*key*/, const auto& slot) { return nb::cast(slot.value()); });
-          },
-          signature(5))
-      .def(
-          "items",
-          [](const S& s) {
-            return s.list([](Key key, const auto& slot) {
-              return nb::make_tuple(to_python(key), slot.value());
-            });
-          },
-          signature(6))
+          "__iter__", [](const S& s) { return nb::iter(s.keys()); }, nb::sig(iterate.c_str()))
       .def("__repr__", [name](const S& s) {
         return fmt::format("<{} {}>", name, nb::cast<std::string>(nb::repr(s.keys())));
       });
@@ -188,10 +141,8 @@ nb::tuple storage(const RankModel& rank) {
 void log_event(const RankModel& rank, const std::string& typ, std::optional<int> layer,
                nb::handle samples, int num_shards_on_device, int num_shards) {
   if (num_shards_on_device < 1 || num_shards < 1) {
-    throw InputError(Diagnostic{.code = "D003",
-                                .where = {.flag = "num_shards"},
-                                .what = "expected 1 or more",
-                                .help = "a weight that is not sharded is shard 0 of 1"});
+    throw_argument_error("num_shards", "expected 1 or more",
+                         "a weight that is not sharded is shard 0 of 1");
   }
   rank.model->log_event(parse_event_kind(typ), {.layer = layer.value_or(-1),
                                                 .samples = index_set(samples),
@@ -199,40 +150,40 @@ void log_event(const RankModel& rank, const std::string& typ, std::optional<int>
                                                 .num_shards = num_shards});
 }
 
-void bind_place(nb::class_<RankModel>& type) {
-  const auto number = [&](const char* name, int (*ask)(const Model&), const char* doc) {
-    type.def_prop_ro(name, [ask](const RankModel& r) { return ask(*r.model); }, doc);
+// A method of Model as one of its rank in Python.
+template <class Result, class... Args>
+auto of_model(Result (Model::*method)(Args...)) {
+  return [method](const RankModel& r, Args... args) -> Result {
+    return (r.model->*method)(std::forward<Args>(args)...);
   };
-  number("rank", [](const Model& m) { return m.rank(); }, "The number of this rank.");
-  number("ranks", [](const Model& m) { return m.ranks(); }, "The number of ranks.");
-  number("world_size", [](const Model& m) { return m.ranks(); }, "The same.");
-  number("layers", [](const Model& m) { return m.layers(); }, "The number of layers.");
-  number("num_layers", [](const Model& m) { return m.layers(); }, "The same.");
-  number("batch", [](const Model& m) { return m.batch(); }, "The global batch size, in samples.");
-  number("global_batch_size", [](const Model& m) { return m.batch(); }, "The same.");
-  number(
-      "microbatches", [](const Model& m) { return m.microbatches(); },
-      "The number of microbatches of a rank.");
-  number(
-      "zero_stage", [](const Model& m) { return m.zero_stage(); },
-      "The stage of ZeRO, for strategies that take one.");
-  number(
-      "chunks", [](const Model& m) { return m.chunks(); },
-      "The number of model chunks on each rank of an interleaved pipeline.");
-  type.def(
-          "position",
-          [](const RankModel& r, const std::string& axis) { return r.model->position(axis); },
-          "axis"_a, "The coordinate of this rank along an axis of the mesh.")
-      .def(
-          "size", [](const RankModel& r, const std::string& axis) { return r.model->size(axis); },
-          "axis"_a, "The size of an axis of the mesh.")
-      .def(
-          "peer",
-          [](const RankModel& r, const std::string& axis, int position) {
-            return r.model->peer(axis, position);
-          },
-          "axis"_a, "position"_a,
-          "The rank that differs from this one only in its coordinate along that axis.")
+}
+template <class Result, class... Args>
+auto of_model(Result (Model::*method)(Args...) const) {
+  return [method](const RankModel& r, Args... args) -> Result {
+    return (r.model->*method)(std::forward<Args>(args)...);
+  };
+}
+
+void bind_place(nb::class_<RankModel>& type) {
+  type.def_prop_ro("rank", of_model(&Model::rank), "The number of this rank.")
+      .def_prop_ro("ranks", of_model(&Model::ranks), "The number of ranks.")
+      .def_prop_ro("world_size", of_model(&Model::ranks), "``ranks``, as the puzzles call it.")
+      .def_prop_ro("layers", of_model(&Model::layers), "The number of layers.")
+      .def_prop_ro("num_layers", of_model(&Model::layers), "``layers``, as the puzzles call it.")
+      .def_prop_ro("batch", of_model(&Model::batch), "The global batch size, in samples.")
+      .def_prop_ro("global_batch_size", of_model(&Model::batch),
+                   "``batch``, as the puzzles call it.")
+      .def_prop_ro("microbatches", of_model(&Model::microbatches),
+                   "The number of microbatches of a rank.")
+      .def_prop_ro("zero_stage", of_model(&Model::zero_stage),
+                   "The stage of ZeRO, for strategies that take one.")
+      .def_prop_ro("chunks", of_model(&Model::chunks),
+                   "The number of model chunks on each rank of an interleaved pipeline.")
+      .def("position", of_model(&Model::position), "axis"_a,
+           "The coordinate of this rank along an axis of the mesh.")
+      .def("size", of_model(&Model::size), "axis"_a, "The size of an axis of the mesh.")
+      .def("peer", of_model(&Model::peer), "axis"_a, "position"_a,
+           "The rank that differs from this one only in its coordinate along that axis.")
       .def(
           "samples",
           [](const RankModel& r, int part, int parts) {
@@ -286,19 +237,10 @@ void bind_holdings(nb::class_<RankModel>& type) {
 }
 
 void bind_computations(nb::class_<RankModel>& type) {
-  type.def(
-          "load_weights",
-          [](const RankModel& r, int layer, int shard, int num_shards) {
-            return r.model->load_weights(layer, shard, num_shards);
-          },
-          "layer"_a, "shard"_a = 0, "num_shards"_a = 1,
-          "Loads a weight and its optimizer state from the host.")
-      .def(
-          "set_final_weight",
-          [](const RankModel& r, int layer, const Weight& weight) {
-            r.model->set_final_weight(layer, weight);
-          },
-          "layer"_a, "weight"_a, "Declares a result of the training.")
+  type.def("load_weights", of_model(&Model::load_weights), "layer"_a, "shard"_a = 0,
+           "num_shards"_a = 1, "Loads a weight and its optimizer state from the host.")
+      .def("set_final_weight", of_model(&Model::set_final_weight), "layer"_a, "weight"_a,
+           "Declares a result of the training.")
       .def(
           "get_input_activation",
           [](const RankModel& r, nb::handle samples) {
@@ -307,38 +249,17 @@ void bind_computations(nb::class_<RankModel>& type) {
           "samples"_a,
           nb::sig("def get_input_activation(self, samples: Iterable[int]) -> Activation"),
           "The input of layer 0.")
-      .def(
-          "forward",
-          [](const RankModel& r, int layer, const Activation& inp, const Weight& weight) {
-            return r.model->forward(layer, inp, weight);
-          },
-          "layer"_a, "inp"_a, "weight"_a)
-      .def(
-          "loss", [](const RankModel& r, const Activation& inp) { return r.model->loss(inp); },
-          "inp"_a)
-      .def(
-          "backward",
-          [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
-             const Weight& weight) { return r.model->backward(layer, inp, grad, weight); },
-          "layer"_a, "inp"_a, "grad"_a, "weight"_a)
-      .def(
-          "backward_input",
-          [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
-             const Weight& weight) { return r.model->backward_input(layer, inp, grad, weight); },
-          "layer"_a, "inp"_a, "grad"_a, "weight"_a,
-          "The half of backward that computes the gradient of the input.")
-      .def(
-          "backward_weight",
-          [](const RankModel& r, int layer, const Activation& inp, const ActivationGrad& grad,
-             const Weight& weight) { return r.model->backward_weight(layer, inp, grad, weight); },
-          "layer"_a, "inp"_a, "grad"_a, "weight"_a,
-          "The half of backward that computes the gradient of the weight.")
-      .def(
-          "update",
-          [](const RankModel& r, int layer, const WeightGrad& grad, const Weight& weight,
-             const OptState& opt) { return r.model->update(layer, grad, weight, opt); },
-          "layer"_a, "weight_grad"_a, "weight"_a, "opt_state"_a,
-          "The optimizer step. The gradient must be that of all samples.");
+      .def("forward", of_model(&Model::forward), "layer"_a, "inp"_a, "weight"_a,
+           "The input of the next layer.")
+      .def("loss", of_model(&Model::loss), "inp"_a, "The gradient of the output of the last layer.")
+      .def("backward", of_model(&Model::backward), "layer"_a, "inp"_a, "grad"_a, "weight"_a,
+           "The gradients of the weight and of the input of a layer.")
+      .def("backward_input", of_model(&Model::backward_input), "layer"_a, "inp"_a, "grad"_a,
+           "weight"_a, "The half of backward that computes the gradient of the input.")
+      .def("backward_weight", of_model(&Model::backward_weight), "layer"_a, "inp"_a, "grad"_a,
+           "weight"_a, "The half of backward that computes the gradient of the weight.")
+      .def("update", of_model(&Model::update), "layer"_a, "weight_grad"_a, "weight"_a,
+           "opt_state"_a, "The optimizer step. The gradient must be that of all samples.");
 }
 
 // ---------------------------------------------------------------- communication

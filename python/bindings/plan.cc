@@ -47,8 +47,7 @@ std::string describe(const NamedPlan& plan) {
 std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
                  std::optional<std::int64_t> limit) {
   if (limit && *limit < 0) {
-    throw InputError(
-        Diagnostic{.code = "D003", .where = {.flag = "limit"}, .what = "expected 0 or more"});
+    throw_negative("limit");
   }
   if (rank && (*rank < 0 || *rank >= named.plan.mesh.ranks())) {
     throw InputIndexError(
@@ -83,6 +82,7 @@ void write_file(const std::string& path, const std::string& content) {
 
 void bind_plan(nb::module_& m) {
   m.def("_read_file", &read_file, "path"_a);
+  m.def("_write_file", &write_file, "path"_a, "content"_a);
   nb::class_<NamedPlan>(
       m, "Plan", R"(For every rank, which operations it performs, in which order, on which data.
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "shiplap/base/argument_error.h"
 #include "shiplap/cost/runtime_predictor.h"
 #include "strategy.h"
 
@@ -15,9 +16,7 @@ using cost::RuntimePredictor;
 
 int positive(const char* argument, std::int64_t number) {
   if (number >= 1 && number <= (1 << 20)) return static_cast<int>(number);
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = argument},
-                              .what = fmt::format("expected 1 to 1048576, found {}", number)});
+  throw_argument_error(argument, fmt::format("expected 1 to 1048576, found {}", number));
 }
 
 struct Shards {
@@ -52,11 +51,8 @@ std::pair<Rank, Rank> message_ends(const RuntimePredictor& p, std::optional<std:
                         std::int64_t otherwise) {
     const std::int64_t found = given.value_or(otherwise);
     if (found >= 0 && found < p.world_size()) return Rank(static_cast<std::int32_t>(found));
-    throw InputError(
-        Diagnostic{.code = "D003",
-                   .where = {.flag = argument},
-                   .what = fmt::format("there is no rank {}", found),
-                   .help = fmt::format("there are ranks 0 to {}", p.world_size() - 1)});
+    throw_argument_error(argument, fmt::format("there is no rank {}", found),
+                         fmt::format("there are ranks 0 to {}", p.world_size() - 1));
   };
   return {rank("source", source, 0), rank("dest", dest, p.world_size() - 1)};
 }

@@ -1,5 +1,4 @@
 // Bindings of shiplap::sim and shiplap::run.
-#include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
@@ -10,10 +9,13 @@
 
 #include "bind.h"
 #include "plan.h"
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/error.h"
 #include "shiplap/comm/ranks.h"
 #include "shiplap/cost/placement.h"
 #include "shiplap/hardware/system.h"
+#include "shiplap/report/timed_plan.h"
+#include "shiplap/report/trace_page.h"
 #include "shiplap/run/training_run.h"
 #include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
@@ -28,11 +30,16 @@ using Diagnostics = std::vector<Diagnostic>;
 // The name of the machine, the trace, warnings and problems.
 std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics> simulate(const SharedPlan& plan,
                                                                         const std::string& hardware,
-                                                                        std::int64_t eager) {
+                                                                        std::int64_t eager,
+                                                                        bool fold) {
   if (eager < 0) throw_negative("eager");
   const hardware::System system = hardware::find_system(hardware);
-  sim::Replay replay = with_source_locations(
-      *plan, [&] { return sim::replay(plan->plan, {.system = system, .eager_limit = {eager}}); });
+  const auto replay_plan = [plan, system, eager](bool folds) {
+    return with_source_locations(*plan, [&] {
+      return sim::replay(plan->plan, {.system = system, .eager_limit = {eager}, .fold = folds});
+    });
+  };
+  sim::Replay replay = replay_plan(fold && plan->plan.mesh.ranks() > report::kMaxUnfoldedRanks);
   if (plan->source) {
     for (Diagnostic& problem : replay.problems) {
       problem = add_source_location(std::move(problem), *plan->source);
@@ -47,10 +54,8 @@ std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics> simulate(const Sh
     replay.problems.push_back(*std::move(memory));
   }
   SharedTrace trace = std::make_shared<NamedTrace>(
-      std::move(replay.trace), plan->name,
-      std::vector{
-          fmt::format("Predicted for {}, without contention between transfers.", system.name)},
-      plan->plan.mesh);
+      std::move(replay.trace), plan->name, std::vector{report::prediction_note(system.name)},
+      plan->plan.mesh, [replay_plan] { return replay_plan(false).trace; });
   return {system.name, std::move(trace), std::move(warnings), std::move(replay.problems)};
 }
 
@@ -59,8 +64,7 @@ std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics> simulate(const Sh
 std::tuple<std::vector<double>, std::vector<double>, std::int64_t, SharedTrace> run_plan(
     const SharedPlan& plan, std::int64_t steps, std::int64_t seed) {
   if (steps < 1) {
-    throw InputError(
-        Diagnostic{.code = "D003", .where = {.flag = "steps"}, .what = "expected 1 or more"});
+    throw_argument_error("steps", "expected 1 or more");
   }
   if (seed < 0) throw_negative("seed");
   run::TrainingRun result;
@@ -77,18 +81,16 @@ std::tuple<std::vector<double>, std::vector<double>, std::int64_t, SharedTrace> 
   });
   std::vector<double> seconds;
   for (const Seconds time : result.times) seconds.push_back(time.value);
-  SharedTrace trace = std::make_shared<NamedTrace>(
-      std::move(result.trace), plan->name,
-      std::vector<std::string>{
-          "Measured on threads; waiting for other ranks counts as communication."},
-      plan->plan.mesh);
+  SharedTrace trace = std::make_shared<NamedTrace>(std::move(result.trace), plan->name,
+                                                   std::vector{report::measurement_note("threads")},
+                                                   plan->plan.mesh);
   return {std::move(result.losses), std::move(seconds), result.unequal, std::move(trace)};
 }
 
 }  // namespace
 
 void bind_simulate(nb::module_& m) {
-  m.def("_simulate", &simulate, "plan"_a, "hardware"_a, "eager"_a, Released());
+  m.def("_simulate", &simulate, "plan"_a, "hardware"_a, "eager"_a, "fold"_a, Released());
   m.def("_run", &run_plan, "plan"_a, "steps"_a, "seed"_a, Released());
   m.def("known_systems", &hardware::known_systems, "The built-in machine descriptions.");
 }

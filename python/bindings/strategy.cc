@@ -8,8 +8,10 @@
 #include <memory>
 #include <utility>
 
+#include "shiplap/base/argument_error.h"
 #include "shiplap/cli/strategy_flags.h"
 #include "shiplap/report/text.h"
+#include "shiplap/report/timed_plan.h"
 #include "shiplap/report/trace.h"
 #include "shiplap/strategy/library.h"
 #include "shiplap/strategy/to_plan.h"
@@ -53,8 +55,7 @@ class Training {
       trace_ = std::make_shared<NamedTrace>(
           ranks_->timeline().trace, ranks_->name,
           std::vector{cli::describe_training(trainer()) + ".",
-                      fmt::format("Predicted for {}, without contention between transfers.",
-                                  trainer().world().system.name)},
+                      report::prediction_note(trainer().world().system.name)},
           plan::Mesh{.axes = decltype(plan::Mesh::axes)(trainer().world().mesh), .aliases = {}});
     });
     return trace_;
@@ -114,21 +115,6 @@ void bind_training(nb::module_& m) {
 }
 
 // ---------------------------------------------------------------- the arguments
-
-// "dp=2,pp=4", from a string or a dict.
-std::optional<std::string> mesh_text(nb::handle mesh) {
-  if (mesh.is_none()) return std::nullopt;
-  if (nb::isinstance<nb::str>(mesh)) return nb::cast<std::string>(mesh);
-  if (!nb::isinstance<nb::dict>(mesh)) {
-    throw nb::type_error("mesh: expected a dict such as {\"dp\": 2, \"pp\": 4}, or \"dp=2,pp=4\"");
-  }
-  std::string text;
-  for (const auto& [axis, size] : nb::cast<nb::dict>(mesh)) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : ",", nb::cast<std::string>(nb::str(axis)),
-                        nb::cast<std::string>(nb::str(size)));
-  }
-  return text;
-}
 
 struct Wanted {
   cli::StrategyFlags flags;
@@ -203,7 +189,7 @@ Wanted wanted(const nb::dict& given) {
   Wanted result;
   result.flags = {.strategy = std::nullopt,
                   .ranks = number("ranks"),
-                  .mesh = mesh_text(given["mesh"]),
+                  .mesh = nb::cast<std::optional<std::string>>(given["mesh"]),
                   .layers = number("layers"),
                   .global_batch = number("batch"),
                   .microbatches = number("microbatches"),
@@ -220,9 +206,8 @@ Wanted wanted(const nb::dict& given) {
   const std::int64_t eager = number("eager").value_or(0);
   const bool moments_fit = moments >= 0 && moments <= 16;
   if (!moments_fit || eager < 0) {
-    throw InputError(Diagnostic{.code = "D003",
-                                .where = {.flag = moments_fit ? "eager" : "moments"},
-                                .what = "expected 0 or more, and at most 16 moments"});
+    throw_argument_error(moments_fit ? "eager" : "moments",
+                         "expected 0 or more, and at most 16 moments");
   }
   shape.moments = static_cast<int>(moments);
   result.world.system = hardware::find_system(nb::cast<std::string>(given["hardware"]));

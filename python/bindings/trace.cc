@@ -6,14 +6,18 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "arrays.h"
 #include "bind.h"
-#include "shiplap/base/error.h"
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/suggest.h"
 #include "shiplap/report/trace.h"
 #include "shiplap/report/trace_page.h"
@@ -51,15 +55,137 @@ std::string show(const NamedTrace& trace) {
 
 std::int64_t events_of(const NamedTrace& trace) {
   std::int64_t events = 0;
-  for (const trace::RankTrace& rank : trace.trace.ranks) events += std::ssize(rank.events);
+  for (std::size_t rank = 0; rank < trace.trace.ranks.size(); ++rank) {
+    events += std::ssize(trace.trace.of(rank).events);
+  }
   return events;
 }
 
-// Of shiplap.Event.
-nb::object made_event(const nb::object& type, const trace::Event& e) {
-  const auto if_any = [](std::int64_t n) { return n < 0 ? nb::none() : nb::object(nb::int_(n)); };
-  return type(trace::name(e.kind), e.rank, if_any(e.layer), e.stream, if_any(e.peer), e.time.value,
-              e.duration.value, e.bytes.count, e.memory.count, frozen_set(e.samples));
+// Makes objects of shiplap.Event. Their constructor takes ten times as long: a frozen dataclass
+// sets its fields one by one, by a function of Python.
+class EventMaker {
+ public:
+  [[nodiscard]] nb::object event(const trace::Event& e) {
+    const auto if_any = [](std::int64_t n) { return n < 0 ? nb::none() : nb::object(nb::int_(n)); };
+    nb::dict fields;
+    fields[kind_key_] = kind(e.kind);
+    fields[rank_key_] = e.rank;
+    fields[layer_key_] = if_any(e.layer);
+    fields[stream_key_] = e.stream;
+    fields[peer_key_] = if_any(e.peer);
+    fields[time_key_] = e.time.value;
+    fields[duration_key_] = e.duration.value;
+    fields[bytes_key_] = e.bytes.count;
+    fields[memory_key_] = e.memory.count;
+    fields[samples_key_] = samples(e.samples);
+    nb::object event = nb::steal(PyObject_CallOneArg(new_.ptr(), type_.ptr()));
+    if (!event.is_valid() ||
+        PyObject_GenericSetAttr(event.ptr(), dict_key_.ptr(), fields.ptr()) != 0) {
+      nb::raise_python_error();
+    }
+    return event;
+  }
+
+  [[nodiscard]] const nb::object& kind(trace::EventKind of) {
+    nb::object& known = kinds_[of];
+    if (!known.is_valid()) known = nb::cast(trace::name(of));
+    return known;
+  }
+  // Events of a pass have the same samples.
+  [[nodiscard]] nb::object samples(const IndexSet& set) {
+    if (set.runs().size() > 1) return frozen_set(set);
+    const IndexSet::Run run = set.empty() ? IndexSet::Run{} : set.runs().front();
+    nb::object& known = samples_[{run.begin, run.count, run.stride}];
+    if (!known.is_valid()) known = frozen_set(set);
+    return known;
+  }
+
+ private:
+  nb::object type_ = nb::module_::import_("shiplap._results").attr("Event");
+  nb::object new_ = type_.attr("__new__");
+  nb::str dict_key_{"__dict__"};
+  nb::str kind_key_{"kind"};
+  nb::str rank_key_{"rank"};
+  nb::str layer_key_{"layer"};
+  nb::str stream_key_{"stream"};
+  nb::str peer_key_{"peer"};
+  nb::str time_key_{"time_s"};
+  nb::str duration_key_{"duration_s"};
+  nb::str bytes_key_{"bytes"};
+  nb::str memory_key_{"memory"};
+  nb::str samples_key_{"samples"};
+  std::map<trace::EventKind, nb::object> kinds_;
+  std::map<std::array<std::int32_t, 3>, nb::object> samples_;
+};
+
+// The rank that is to `rank` what `peer` is to its representative.
+std::int32_t moved_peer(const plan::Mesh& mesh, std::int32_t peer, std::int32_t representative,
+                        std::int32_t rank) {
+  if (peer < 0) return peer;
+  const std::vector<std::int64_t> from = mesh.positions(Rank(representative));
+  const std::vector<std::int64_t> to = mesh.positions(Rank(rank));
+  Rank moved(peer);
+  for (std::size_t axis = 0; axis < mesh.axes.size(); ++axis) {
+    if (from[axis] == to[axis]) continue;
+    const auto id = plan::AxisId(static_cast<std::int32_t>(axis));
+    const std::int64_t position = mesh.positions(moved)[axis] + to[axis] - from[axis];
+    moved = mesh.moved(moved, id, (position + mesh.size(id)) % mesh.size(id));
+  }
+  return moved.value;
+}
+
+// Of a folded trace, the events of the representative, with the ranks of this one.
+std::vector<trace::Event> events_of_rank(const NamedTrace& named, std::int64_t rank) {
+  (void)rank_of(named, rank);
+  const auto own = static_cast<std::int32_t>(rank);
+  const auto representative = static_cast<std::int32_t>(named.trace.representative(own));
+  std::vector<trace::Event> events = named.trace.of(own).events;
+  if (representative == own) return events;
+  for (trace::Event& event : events) {
+    event.rank = own;
+    event.peer = moved_peer(named.mesh, event.peer, representative, own);
+  }
+  return events;
+}
+
+// The fields of events as arrays, under their names. -1: none.
+nb::dict columns_of_rank(const NamedTrace& named, std::int64_t rank) {
+  const std::vector<trace::Event> events = events_of_rank(named, rank);
+  const auto column = [&](const auto& of) {
+    std::vector<std::decay_t<decltype(of(events.front()))>> values;
+    values.reserve(events.size());
+    for (const trace::Event& e : events) values.push_back(of(e));
+    return array_of(std::move(values), {events.size()});
+  };
+  EventMaker made;
+  nb::list kinds;
+  nb::list samples;
+  for (const trace::Event& e : events) {
+    kinds.append(made.kind(e.kind));
+    samples.append(made.samples(e.samples));
+  }
+  nb::dict columns;
+  columns["kind"] = kinds;
+  columns["rank"] = column([](const trace::Event& e) { return e.rank; });
+  columns["layer"] = column([](const trace::Event& e) { return e.layer; });
+  columns["stream"] = column([](const trace::Event& e) { return e.stream; });
+  columns["peer"] = column([](const trace::Event& e) { return e.peer; });
+  columns["time_s"] = column([](const trace::Event& e) { return e.time.value; });
+  columns["duration_s"] = column([](const trace::Event& e) { return e.duration.value; });
+  columns["bytes"] = column([](const trace::Event& e) { return e.bytes.count; });
+  columns["memory"] = column([](const trace::Event& e) { return e.memory.count; });
+  columns["samples"] = samples;
+  return columns;
+}
+
+// Calls `act` with a trace in which every rank has its own events, for files.
+template <class Act>
+auto with_all_events(const NamedTrace& named, const Act& act) {
+  if (named.trace.representatives.empty()) return act(named.trace);
+  if (named.replay_all) return act(named.replay_all());
+  throw InputError(Diagnostic{.code = "D003",
+                              .what = "a copied trace has the events of one of the alike ranks",
+                              .help = "copy that of simulate(.., fold=False)"});
 }
 
 // For pickle: all that a trace has.
@@ -71,7 +197,7 @@ using RankState = std::pair<std::vector<EventState>, std::vector<std::pair<doubl
 using TraceState =
     std::tuple<std::string, std::vector<std::string>,
                std::vector<std::pair<std::string, std::int64_t>>, std::vector<std::string>,
-               std::vector<std::string>, std::vector<RankState>>;
+               std::vector<std::string>, std::vector<RankState>, std::vector<std::int32_t>, double>;
 
 TraceState state_of(const NamedTrace& named) {
   std::vector<std::pair<std::string, std::int64_t>> mesh;
@@ -89,7 +215,15 @@ TraceState state_of(const NamedTrace& named) {
       memory.emplace_back(point.time.value, point.bytes.count);
     }
   }
-  return {named.name, named.assumed, mesh, named.trace.streams, named.trace.axes, ranks};
+  const trace::Trace& trace = named.trace;
+  return {named.name,
+          named.assumed,
+          mesh,
+          trace.streams,
+          trace.axes,
+          ranks,
+          trace.representatives,
+          trace.clock_uncertainty.value};
 }
 
 trace::Event event_of(const EventState& state) {
@@ -113,8 +247,12 @@ trace::Event event_of(const EventState& state) {
 }
 
 NamedTrace trace_of(const TraceState& state) {
-  const auto& [name, assumed, mesh, streams, axes, ranks] = state;
-  NamedTrace named{.trace = {.streams = streams, .axes = axes, .ranks = {}},
+  const auto& [name, assumed, mesh, streams, axes, ranks, representatives, uncertainty] = state;
+  NamedTrace named{.trace = {.streams = streams,
+                             .axes = axes,
+                             .ranks = {},
+                             .clock_uncertainty = {uncertainty},
+                             .representatives = representatives},
                    .name = name,
                    .assumed = assumed,
                    .mesh = {}};
@@ -150,7 +288,7 @@ trace::Event event_of(const EventRow& row, std::int32_t rank) {
 std::shared_ptr<NamedTrace> trace_of_events(const std::string& name,
                                             const std::vector<std::vector<EventRow>>& ranks,
                                             const std::vector<std::string>& assumed) {
-  NamedTrace named{.trace = {}, .name = name, .assumed = assumed, .mesh = {}};
+  NamedTrace named{.trace = {}, .name = name, .assumed = assumed};
   for (const std::vector<EventRow>& rows : ranks) {
     trace::RankTrace& rank = named.trace.ranks.emplace_back();
     const auto number = static_cast<std::int32_t>(named.trace.ranks.size() - 1);
@@ -165,9 +303,9 @@ std::shared_ptr<NamedTrace> trace_of_events(const std::string& name,
 }  // namespace
 
 nb::list events_to_python(const std::vector<trace::Event>& events) {
-  const nb::object type = nb::module_::import_("shiplap._results").attr("Event");
+  EventMaker made;
   nb::list all;
-  for (const trace::Event& event : events) all.append(made_event(type, event));
+  for (const trace::Event& event : events) all.append(made.event(event));
   return all;
 }
 
@@ -180,10 +318,7 @@ trace::EventKind parse_event_kind(const std::string& name) {
     if (trace::name(kind) == name) return kind;
     names.emplace_back(trace::name(kind));
   }
-  throw InputError(Diagnostic{.code = "D003",
-                              .where = {.flag = "typ"},
-                              .what = fmt::format("unknown event type `{}`", name),
-                              .help = suggest(name, names)});
+  throw_argument_error("typ", fmt::format("unknown event type `{}`", name), suggest(name, names));
 }
 
 std::string picture(const NamedTrace& trace) {
@@ -202,18 +337,22 @@ void bind_trace(nb::module_& m) {
       .def(
           "events",
           [](const NamedTrace& t, std::int64_t rank) {
-            return events_to_python(rank_of(t, rank).events);
+            return events_to_python(events_of_rank(t, rank));
           },
           "rank"_a, nb::sig("def events(self, rank: int) -> list[Event]"),
-          "The events of one rank, in program order.")
+          "The events of one rank, in program order. Of alike ranks that were simulated once, the "
+          "samples are those of the first.")
+      .def("columns", &columns_of_rank, "rank"_a,
+           nb::sig("def columns(self, rank: int) -> dict[str, Any]"),
+           "The same as one array or list per field, in a fifth of the time; -1 is none.")
       .def(
           "__getitem__",
           [](const NamedTrace& t, std::int64_t rank) {
             const std::int64_t ranks = std::ssize(t.trace.ranks);
-            return events_to_python(rank_of(t, rank < 0 ? rank + ranks : rank).events);
+            return events_to_python(events_of_rank(t, rank < 0 ? rank + ranks : rank));
           },
           "rank"_a, nb::sig("def __getitem__(self, rank: int) -> list[Event]"),
-          "The same; so a trace can be iterated.")
+          "The events of one rank; so a trace can be iterated.")
       .def(
           "summary",
           [](const NamedTrace& t) {
@@ -225,8 +364,11 @@ void bind_trace(nb::module_& m) {
       .def(
           "to_dict",
           [](const NamedTrace& t) {
-            return to_python(
-                unlocked([&] { return parse_json(trace::to_json(t.trace), "trace"); }));
+            return to_python(unlocked([&] {
+              return with_all_events(t, [](const trace::Trace& all) {
+                return parse_json(trace::to_json(all), "trace");
+              });
+            }));
           },
           nb::sig("def to_dict(self) -> dict[str, Any]"), "Schema ``shiplap.trace/1``.")
       .def(
@@ -234,7 +376,9 @@ void bind_trace(nb::module_& m) {
           [](const NamedTrace& t, nb::object path) {
             const std::string file = path_text(path);
             const LongCall released;
-            write_file(file, trace::to_perfetto(t.trace, {.title = t.name}));
+            with_all_events(t, [&](const trace::Trace& all) {
+              write_file(file, trace::to_perfetto(all, {.title = t.name}));
+            });
           },
           "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
           "Writes a file for https://ui.perfetto.dev.")

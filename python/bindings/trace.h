@@ -1,6 +1,7 @@
 // A trace in Python, with the texts for its report.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +17,9 @@ struct NamedTrace {
   trace::Trace trace;
   std::string name;                  // of the plan or strategy: "1f1b"
   std::vector<std::string> assumed;  // whole sentences
-  plan::Mesh mesh;                   // no axes: not known
+  plan::Mesh mesh{};                 // no axes: not known
+  // Of a folded trace: replays every rank. Not copied by pickle.
+  std::function<trace::Trace()> replay_all{};
 };
 using SharedTrace = std::shared_ptr<const NamedTrace>;
 

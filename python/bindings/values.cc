@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "shiplap/base/argument_error.h"
 #include "shiplap/base/dtype.h"
 #include "shiplap/base/suggest.h"
 #include "strategy.h"
@@ -21,23 +22,24 @@ using workload::OptState;
 using workload::Weight;
 using workload::WeightGrad;
 
-[[noreturn]] void throw_invalid_indices(const std::string& found) {
-  throw InputError(
-      Diagnostic{.code = "D003",
-                 .what = fmt::format("expected non-negative integers, found {}", found),
-                 .help = "give a range, a list or a set of them"});
+template <class Error>
+[[noreturn]] void throw_invalid_indices(nb::handle found) {
+  throw Error(Diagnostic{.code = "D003",
+                         .what = fmt::format("expected non-negative integers, found {}",
+                                             nb::cast<std::string>(nb::repr(found))),
+                         .help = "give a range, a list or a set of them"});
 }
 
 std::int64_t integer(nb::handle value) {
   const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
   if (!number.is_valid()) {
     PyErr_Clear();
-    throw_invalid_indices(nb::cast<std::string>(nb::repr(value)));
+    throw_invalid_indices<InputTypeError>(value);
   }
   int overflow = 0;
   const long long result = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   const bool small = overflow == 0 && result >= 0 && result < (std::int64_t{1} << 31) - 1;
-  if (!small) throw_invalid_indices(nb::cast<std::string>(nb::repr(value)));
+  if (!small) throw_invalid_indices<InputError>(value);
   return result;
 }
 
@@ -150,12 +152,11 @@ Parts parts(const nb::object& held, std::int32_t of, const char* name) {
   Parts result{.held = held.is_none() ? IndexSet(std::int64_t{0}) : index_set(held), .of = of};
   const bool inside = !result.held.empty() && result.held.runs().back().last() < of;
   if (inside) return result;
-  throw InputError(Diagnostic{
-      .code = "D003",
-      .where = {.flag = name},
-      .what = fmt::format("{} is out of range: there are {} parts",
-                          result.held.empty() ? std::string("none") : to_string(result.held), of),
-      .help = "they count from 0"});
+  throw_argument_error(
+      name,
+      fmt::format("{} is out of range: there are {} parts",
+                  result.held.empty() ? std::string("none") : to_string(result.held), of),
+      "they count from 0");
 }
 
 // Weight and OptState.
@@ -258,11 +259,9 @@ DType parse_datatype(const std::string& name) {
   for (const DType type : {DType::fp8_e4m3, DType::f16, DType::bf16, DType::f32}) {
     if (name == long_name(type)) return type;
   }
-  throw InputError(Diagnostic{
-      .code = "D003",
-      .where = {.flag = "datatype"},
-      .what = fmt::format("there is no `{}`", name),
-      .help = suggest(name, std::vector<std::string>{"float8", "float16", "bfloat16", "float32"})});
+  throw_argument_error(
+      "datatype", fmt::format("there is no `{}`", name),
+      suggest(name, std::vector<std::string>{"float8", "float16", "bfloat16", "float32"}));
 }
 
 IndexSet index_set(nb::handle numbers) {
@@ -270,14 +269,14 @@ IndexSet index_set(nb::handle numbers) {
     if (std::optional<IndexSet> run = run_of(numbers)) return *std::move(run);
     std::int32_t end = 0;
     if (!nb::try_cast(numbers.attr("start"), end) || !nb::try_cast(numbers.attr("stop"), end)) {
-      throw_invalid_indices(nb::cast<std::string>(nb::repr(numbers)));
+      throw_invalid_indices<InputError>(numbers);
     }
   }
   std::vector<std::int32_t> indices;
   const nb::object iterator = nb::steal(PyObject_GetIter(numbers.ptr()));
   if (!iterator.is_valid()) {
     PyErr_Clear();
-    throw_invalid_indices(nb::cast<std::string>(nb::repr(numbers)));
+    throw_invalid_indices<InputTypeError>(numbers);
   }
   while (PyObject* const next = PyIter_Next(iterator.ptr())) {
     const nb::object held = nb::steal(next);

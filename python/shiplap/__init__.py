@@ -13,7 +13,6 @@ installed) overlapped GEMMs.
 
 import importlib
 
-from shiplap import _deprecated, _errors
 from shiplap._errors import (
     CommTimeoutError,
     Error,
@@ -33,14 +32,21 @@ from shiplap._errors import (
     MissingDependency,
     RankFailed,
 )
-from shiplap._results import Event, MemoryFit, Report, Run, Simulation, Training
+from shiplap._results import (
+    Event,
+    Finding,
+    MemoryFit,
+    Postmortem,
+    Report,
+    Run,
+    Simulation,
+    Suspect,
+    Training,
+)
 from shiplap._shiplap import (
     Diagnostic,
-    Finding,
     Plan,
-    Postmortem,
     RuntimePredictor,
-    Suspect,
     Trace,
     known_systems,
     strategies,
@@ -110,11 +116,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imports `shiplap.jax`, `shiplap.torch` and `shiplap.testing` lazily; former names."""
+    """Imports `shiplap.jax`, `shiplap.torch` and `shiplap.testing` lazily."""
     if name in ("jax", "testing", "torch"):
         return importlib.import_module(f"shiplap.{name}")
-    if name in _deprecated.CLASSES:
-        new = _deprecated.CLASSES[name]
-        _deprecated.warn(f"shiplap.{name}", new)
-        return getattr(_errors, new)
     raise AttributeError(f"module 'shiplap' has no attribute '{name}'")

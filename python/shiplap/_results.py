@@ -1,4 +1,4 @@
-"""The results of ``train``, ``check``, ``simulate`` and ``run``: frozen values.
+"""The results of ``train``, ``check``, ``simulate``, ``run`` and ``postmortem``: frozen values.
 
 They pickle and copy. An attribute has the name of its key in ``to_dict()`` and in the JSON of the
 command line.
@@ -10,13 +10,14 @@ import copy
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+import os
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from shiplap import _deprecated, _shiplap
+from shiplap import _shiplap
 from shiplap._errors import InputAttributeError
 
 if TYPE_CHECKING:
-    from shiplap._shiplap import Diagnostic, Finding, Model, Plan, Trace
+    from shiplap._shiplap import Diagnostic, Model, Plan, Trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +145,7 @@ class Simulation(_Timed):
             "schema": "shiplap.simulate/1",
             "name": self.plan.name,
             "hardware": self.hardware,
+            "conditions": [],  # the command has options for some
             **self.trace.summary(),
             "warnings": [one.to_dict() for one in self.warnings],
             "problems": [one.to_dict() for one in self.problems],
@@ -230,12 +232,6 @@ class Training(_Timed):
         models: list[Model] = self._live.models
         return models
 
-    @property
-    def memory(self) -> list[int]:
-        """Deprecated: use ``by_rank``."""
-        _deprecated.warn("Training.memory", "by_rank, and of it peak_bytes")
-        return [rank["peak_bytes"] for rank in self._numbers["by_rank"]]
-
     def to_dict(self) -> dict[str, Any]:
         """Schema ``shiplap.train/1``."""
         found: dict[str, Any] = self._live.to_dict()
@@ -302,6 +298,66 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
+class Finding:
+    """One root cause. Follow-on errors are folded into it."""
+
+    diagnostic: Diagnostic
+    notes: list[Diagnostic]  #: the witness as text: the wait cycle, the two operations
+    rank: int | None = dataclasses.field(compare=False)
+    folded: int = dataclasses.field(compare=False)  #: the number of suppressed follow-on errors
+    #: whether it is a deadlock only with rendezvous sends
+    only_rendezvous: bool = dataclasses.field(compare=False)
+
+    def __hash__(self) -> int:
+        return hash(self.diagnostic)
+
+    @property
+    def code(self) -> str:
+        """``D720``."""
+        return self.diagnostic.code
+
+    @property
+    def severity(self) -> str:
+        """``error`` or ``warning``."""
+        return self.diagnostic.severity
+
+    @property
+    def what(self) -> str:
+        """One line."""
+        return self.diagnostic.what
+
+    @property
+    def why(self) -> str:
+        """The violated rule."""
+        return self.diagnostic.why
+
+    @property
+    def help(self) -> str:
+        """The smallest fix."""
+        return self.diagnostic.help
+
+    @property
+    def operation(self) -> str:
+        """The operation of the finding."""
+        return self.diagnostic.operation
+
+    @property
+    def line(self) -> int:
+        """The line in the plan's text, from 1; 0: unknown."""
+        return self.diagnostic.line
+
+    def to_dict(self) -> dict[str, Any]:
+        """The diagnostic as JSON."""
+        return self.diagnostic.to_dict()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, [self.diagnostic, *self.notes]))
+
+    def __repr__(self) -> str:
+        return f"<{self.code}: {self.what}>"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Report:
     """The result of ``check``. It is true if the plan is sound."""
 
@@ -358,7 +414,111 @@ class Report:
         return _shiplap._pre(self.text())
 
 
-for _result in (Event, MemoryFit, Simulation, Training, Run, Report):
+@dataclasses.dataclass(frozen=True, repr=False)
+class CallSite:
+    """A call of a rank."""
+
+    rank: int
+    operation: str  #: ``all_reduce``
+    group: str  #: the name of the group and its ranks
+    sequence: int  #: its number on the group
+    arguments: str  #: ``f32 [4096]``
+    line: str  #: ``train.py:88``, the innermost line of yours; empty if there is no stack
+    function: str
+
+    @classmethod
+    def _of(cls, found: dict[str, Any] | None) -> CallSite | None:
+        if found is None:
+            return None
+        frame = found["frame"]
+        return cls(found["rank"], found["operation"], found["group"], found["sequence"],
+                   found["arguments"], f"{frame['file']}:{frame['line']}" if frame else "",
+                   frame["function"] if frame else "")
+
+    def __repr__(self) -> str:
+        return f"<{self.operation} {self.arguments} on {self.group}>"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Suspect:
+    """Ranks that may have made a job hang."""
+
+    ranks: list[int]
+    fault: Literal["absent", "cpu_stuck", "divergence", "device_stuck", "order_across_groups",
+                   "message_cycle", "slow"]
+    divergence: str  #: how its program differs: ``skipped``, ``size``, ..; ``none``
+    confidence: float  #: 0 to 1
+    what: str  #: one line
+    evidence: list[str]
+    by_plan: str  #: what the plan says of it
+    would_help: str  #: what would raise the confidence
+    at: CallSite | None  #: its last call, or the one that differs
+    expected: CallSite | None  #: the call that the others make, or wait in
+    victims: int  #: how many ranks wait for it, directly or not
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.what, self.at))
+
+    def __repr__(self) -> str:
+        return f"<Suspect {100 * self.confidence:.0f} %: {self.what}>"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Postmortem:
+    """Why a job hung; the result of ``postmortem``."""
+
+    #: ``undecided``: calls are pending, and nothing proves that they will not end
+    status: Literal["hung", "slow", "undecided", "finished"]
+    suspects: list[Suspect]  #: the most likely first
+    proof: list[str]  #: why the job hung
+    world: int
+    absent: list[int]  #: ranks without a dump
+    notes: list[str]  #: about the files
+    _json: dict[str, Any]
+    _text: str = dataclasses.field(compare=False)
+    _html: str = dataclasses.field(compare=False)
+
+    @classmethod
+    def _of(cls, json: dict[str, Any], text: str, html: str) -> Postmortem:
+        found = copy.deepcopy(json)
+        suspects = [
+            Suspect(**{**one, "at": CallSite._of(one["at"]),
+                       "expected": CallSite._of(one["expected"])})
+            for one in found["suspects"]
+        ]
+        return cls(found["status"], suspects, found["proof"], found["world"], found["absent"],
+                   found["notes"], json, text, html)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.status, self.world, *self.suspects))
+
+    @property
+    def found_culprit(self) -> bool:
+        """Whether a rank is to blame, beyond being late."""
+        return self.status == "hung" and bool(self.suspects)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Schema ``shiplap.postmortem/1``."""
+        return copy.deepcopy(self._json)
+
+    def html(self) -> str:
+        """Returns the report as the text of one HTML page."""
+        return self._html
+
+    def save_report(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report as one HTML file."""
+        _shiplap._write_file(os.fsdecode(path), self._html)
+
+    def __str__(self) -> str:
+        return self._text.rstrip("\n")
+
+    def __repr__(self) -> str:
+        what = self.suspects[0].what if self.suspects else self.status
+        return f"<Postmortem of {self.world} ranks: {what}>"
+
+    def _repr_html_(self) -> str:
+        return _shiplap._pre(str(self))
+
+
+for _result in (Event, Finding, MemoryFit, Postmortem, Simulation, Suspect, Training, Run, Report):
     _result.__module__ = "shiplap"  # the public module, also for pickle
-for _result in (Event, Simulation, Training):
-    _deprecated.add_old_attributes(_result)

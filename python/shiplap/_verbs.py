@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol, Union
 
 from shiplap import _shiplap
 from shiplap._errors import InputError
-from shiplap._results import Report, Run, Simulation, Training
-from shiplap._shiplap import Model, Plan, Postmortem
+from shiplap._results import Finding, Postmortem, Report, Run, Simulation, Training
+from shiplap._shiplap import Model, Plan
 from shiplap._torch_schedule import executed_order, to_csv
 
 Path = Union[str, "os.PathLike[str]"]
@@ -79,6 +79,33 @@ def _checked(name: str, value: Any) -> int | None:
         raise TypeError(f"{name}: expected an int, found {value!r}") from None
 
 
+def _word(name: str, value: Any) -> Any:
+    """A str; the error names the argument."""
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{name}: expected a str, found {value!r}")
+
+
+def _path(name: str, value: Any) -> str:
+    """The text of a path; the error names the argument."""
+    try:
+        return os.fsdecode(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected a str or a path, found {value!r}") from None
+
+
+def _axes(mesh: Any) -> str | None:
+    """``dp=2,pp=4``, of a dict too."""
+    if isinstance(mesh, Mapping):
+        for size in mesh.values():
+            if isinstance(size, str) and not size.isalnum():  # "2,pp=2" would be two axes
+                raise TypeError(f"mesh: expected an int, found {size!r}")
+        return ",".join(f"{axis}={size}" for axis, size in mesh.items())
+    if mesh is None or isinstance(mesh, str):
+        return mesh
+    raise TypeError('mesh: expected a dict such as {"dp": 2, "pp": 4}, or "dp=2,pp=4"')
+
+
 def train(
     strategy: str | Strategy,
     *,
@@ -144,11 +171,9 @@ def train(
              "chunks": chunks, "zero_stage": zero_stage, "hidden": hidden, "block": block,
              "moments": moments, "eager": eager}
     given = {name: _checked(name, value) for name, value in sizes.items()}
-    if datatype is not None and not isinstance(datatype, str):
-        raise TypeError(f"datatype: expected a str, found {datatype!r}")
-    axes = dict(mesh) if isinstance(mesh, Mapping) else mesh
     return Training(_shiplap._train(strategy, {
-        **given, "mesh": axes, "datatype": datatype, "hardware": os.fsdecode(hardware),
+        **given, "mesh": _axes(mesh), "datatype": datatype and _word("datatype", datatype),
+        "hardware": _path("hardware", hardware),
         "for_run": bool(for_run)}))
 
 
@@ -173,19 +198,25 @@ def check(
     <Report 1f1b on 4 ranks: sound, 0 findings>
     """
     subject = plan_of(plan)
-    options: dict[str, Any] = {"rules": rules, "sends": sends, "eager": _checked("eager", eager),
-                               "symmetry": bool(symmetry)}
+    options: dict[str, Any] = {
+        "rules": _word("rules", rules), "sends": _word("sends", sends),
+        "eager": _checked("eager", eager), "symmetry": bool(symmetry)}
     sound, findings, ranks, operations, texts, json, sarif = _shiplap._check(subject, **options)
-    return Report(subject, sound, findings, ranks, operations, texts, json, sarif, options)
+    found = [Finding(*fields) for fields in findings]
+    return Report(subject, sound, found, ranks, operations, texts, json, sarif, options)
 
 
 def simulate(
-    plan: Subject, *, hardware: Path = "h100_80g_nvl8", eager: int = 0
+    plan: Subject, *, hardware: Path = "h100_80g_nvl8", eager: int = 0, fold: bool = True
 ) -> Simulation:
     """Simulates a plan: its step time and memory.
 
     ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes are
     sent eagerly.
+
+    Above 16 ranks, those that provably take the same times are simulated once, with the same
+    numbers: a step of 16,384 ranks takes seconds. Of such ranks, the events have the samples of the
+    first, and a trace that is saved is simulated in full. Without ``fold``, each rank is simulated.
 
     >>> simulation = shiplap.simulate(shiplap.train("ddp", ranks=8, layers=4, batch=8))
     >>> simulation
@@ -193,7 +224,7 @@ def simulate(
     """
     subject = plan_of(plan)
     return Simulation(subject, *_shiplap._simulate(
-        subject, os.fsdecode(hardware), _checked("eager", eager) or 0))
+        subject, _path("hardware", hardware), _checked("eager", eager) or 0, bool(fold)))
 
 
 def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:
@@ -239,16 +270,17 @@ def postmortem(
     """
     intended = None if plan is None else plan_of(plan)
     reason = hung if isinstance(hung, str) else "assumed" if hung else ""
+    world = _checked("world", world) or 0
     if isinstance(dumps, (str, os.PathLike)):
         dumps = [dumps]
     if not isinstance(dumps, Mapping):
-        paths = [os.fsdecode(path) for path in dumps]
-        return _shiplap._postmortem_files(paths, reason, world, intended)
+        paths = [_path("dumps", path) for path in dumps]
+        return Postmortem._of(*_shiplap._postmortem_files(paths, reason, world, intended))
     contents = []
     for rank, each in dumps.items():
         several = [each] if isinstance(each, (bytes, str)) else each
         contents += [(rank, one.encode() if isinstance(one, str) else one) for one in several]
-    return _shiplap._postmortem_contents(contents, reason, world, intended)
+    return Postmortem._of(*_shiplap._postmortem_contents(contents, reason, world, intended))
 
 
 class Answer(dict[str, Any]):

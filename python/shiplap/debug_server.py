@@ -23,7 +23,8 @@ import time
 from typing import Any
 
 from shiplap import _errors
-from shiplap._shiplap import Plan, Postmortem
+from shiplap._results import Postmortem
+from shiplap._shiplap import Plan
 from shiplap._verbs import Contents, Subject, plan_of, postmortem
 
 try:

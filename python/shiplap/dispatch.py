@@ -21,52 +21,72 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, overload
 
-from shiplap import _deprecated, _shiplap
+from shiplap import _shiplap
+from shiplap._dispatch_values import Copy, Flow, MetadataSlice, Row, Segment, TrafficSummary
 from shiplap._shiplap import (
     AttentionLayout,
-    Copy,
     DenseMetadata,
     DispatchFile,
     ExchangeIndices,
-    Flow,
     Layout,
     Metadata,
     MetadataPair,
-    MetadataSlice,
     NormalizedMetadata,
-    NormalizedSlice,
     QkvDispatch,
     Routing,
-    Row,
-    Segment,
-    TrafficSummary,
     assign_randomly,
     attention_pairs,
-    bytes_at,
     compute_qkv_dispatch,
     cut_documents,
     exchange_indices,
     gen_seq_lens,
-    normalize_dtype,
     orchestrate_simulate,
     pack_documents,
     read_dispatch,
     sum_simulate,
-    to_sparse,
     validate_keys,
     validate_queries,
 )
 from shiplap._shiplap import dispatch_flows as flows
 from shiplap._shiplap import dispatch_lower as lower
 from shiplap._shiplap import dispatch_summarize as summarize
-from shiplap._shiplap import dispatch_validate as _validate
-from shiplap._shiplap import to_dense as _to_dense
+from shiplap._shiplap import dispatch_validate as validate
 
-to_dense = _deprecated.accept_old_parameters(_to_dense)
-validate = _deprecated.accept_old_parameters(_validate)
-setattr(Metadata, "to_dense", _deprecated.accept_old_parameters(Metadata.to_dense))
-_deprecated.add_old_attributes(TrafficSummary)
-copyreg.pickle(Segment, lambda s: (Segment, (s.document, s.begin, s.length)))
+
+
+# ---- pickle: a value is made again of its parts
+
+
+def _table_of_rows(rows: Any, max_cp: int, arrival: str) -> Metadata:
+    return Metadata.from_rows(rows, max_cp=max_cp, arrival=arrival)
+
+
+def _layout_of_items(by_rank: Any, mask: str, shares_keys: bool) -> AttentionLayout:
+    return AttentionLayout(by_rank, mask=mask, shares_keys=shares_keys)
+
+
+def _items_of(layout: AttentionLayout) -> list[list[tuple[int, ...]]]:
+    """The argument of AttentionLayout."""
+    by_rank = []
+    for rank in range(layout.world_size):
+        ends = memoryview(layout.cu_seqlens_q(rank)).tolist()
+        queries = [end - begin for begin, end in zip(ends, ends[1:])]
+        columns = [queries, memoryview(layout.kv_length(rank)).tolist()]
+        if layout.shares_keys:
+            columns.append(memoryview(layout.kv_begin(rank)).tolist())
+        by_rank.append(list(zip(*columns)))
+    return by_rank
+
+
+copyreg.pickle(Layout, lambda made: (Layout, (made.to_dict()["segments"],)))
+copyreg.pickle(Routing, lambda made: (Routing, (made.home, made.attention)))
+copyreg.pickle(Metadata, lambda made: (_table_of_rows,
+                                       (made.to_rows(), made.max_cp, made.arrival)))
+copyreg.pickle(MetadataPair, lambda made: (MetadataPair, (made.forward, made.reverse)))
+copyreg.pickle(AttentionLayout, lambda made: (_layout_of_items,
+                                              (_items_of(made), made.mask, made.shares_keys)))
+copyreg.pickle(QkvDispatch, lambda made: (QkvDispatch,
+                                          (made.q, made.kv, made.attention, made.routing)))
 
 
 # ---- functions whose parameters have two names: that of the layouts, and that of tensors
@@ -321,12 +341,6 @@ def test_qkv_dispatch(args: Any = None, /, *, world_size: int = 4, num_seqs: int
 setattr(test_qkv_dispatch, "__test__", False)  # pytest: this is not a test to collect
 
 
-def causal_pairs(layout: AttentionLayout, rank: int) -> float:
-    """Deprecated: use ``attention_pairs``, which counts the pairs of any mask."""
-    _deprecated.warn("causal_pairs", "attention_pairs")
-    return attention_pairs(layout, rank)
-
-
 __all__ = [
     "AttentionLayout",
     "Copy",
@@ -339,7 +353,6 @@ __all__ = [
     "MetadataPair",
     "MetadataSlice",
     "NormalizedMetadata",
-    "NormalizedSlice",
     "QkvDispatch",
     "Routing",
     "Row",
@@ -347,7 +360,6 @@ __all__ = [
     "TrafficSummary",
     "assign_randomly",
     "attention_pairs",
-    "bytes_at",
     "compute_attention_layout",
     "compute_metadata",
     "compute_metadata_kv",
@@ -358,7 +370,6 @@ __all__ = [
     "flows",
     "gen_seq_lens",
     "lower",
-    "normalize_dtype",
     "orchestrate_simulate",
     "pack_documents",
     "random_routing",
@@ -366,8 +377,6 @@ __all__ = [
     "sum_simulate",
     "summarize",
     "test_qkv_dispatch",
-    "to_dense",
-    "to_sparse",
     "validate",
     "validate_keys",
     "validate_queries",

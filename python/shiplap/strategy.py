@@ -5,11 +5,10 @@ it on all ranks. ``docs/strategy.md`` documents all calls, under the same names.
 """
 
 import copyreg
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from shiplap import _deprecated
-from shiplap._results import Event, Training
+from shiplap import _shiplap
 from shiplap._shiplap import (
     Activation,
     ActivationGrad,
@@ -21,15 +20,17 @@ from shiplap._shiplap import (
     ModelShape,
     OptState,
     OptStates,
-    RuntimePredictor,
     Weight,
     WeightGrad,
     Weights,
-    strategies,
 )
-from shiplap._verbs import Strategy, train
+from shiplap._verbs import Strategy
 
-_deprecated.add_old_attributes(Communication)
+for _map in (Weights, OptStates, Activations, GradActivations, GradWeights):
+    for _method in ("__eq__", "__hash__", "clear", "get", "items", "keys", "pop", "popitem",
+                    "setdefault", "update", "values", "_MutableMapping__marker"):
+        setattr(_map, _method, getattr(MutableMapping, _method))
+    MutableMapping.register(_map)
 
 
 def _pickle_by(kind: type, *fields: str) -> None:
@@ -45,7 +46,7 @@ def _made(kind: Callable[..., Any], fields: dict[str, Any]) -> Any:
 
 
 _pickle_by(ModelShape, "hidden", "block", "datatype", "moments")
-_pickle_by(RuntimePredictor, "world_size", "hardware", "shape")
+_pickle_by(_shiplap.RuntimePredictor, "world_size", "hardware", "shape")
 _pickle_by(Weight, "layer", "layers", "step", "shards", "num_shards")
 _pickle_by(OptState, "layer", "layers", "step", "shards", "num_shards")
 _pickle_by(WeightGrad, "layer", "layers", "samples", "total_samples", "shards", "num_shards")
@@ -57,19 +58,14 @@ __all__ = [
     "ActivationGrad",
     "Activations",
     "Communication",
-    "Event",
     "GradActivations",
     "GradWeights",
     "Model",
     "ModelShape",
     "OptState",
     "OptStates",
-    "RuntimePredictor",
     "Strategy",
-    "Training",
     "Weight",
     "WeightGrad",
     "Weights",
-    "strategies",
-    "train",
 ]

@@ -12,7 +12,7 @@ import pytest
 
 import shiplap
 from shiplap import dispatch
-from shiplap.strategy import ModelShape
+from shiplap.strategy import ModelShape, Weight
 
 PLAN = "shiplap-plan 1\nmesh dp=2\nprogram all on all\n  buffer x rows 1 row_bytes 8 bf16\n"
 
@@ -34,6 +34,7 @@ def diagnostic():
 VALUES = {
     "AttentionLayout": lambda: made().attention,
     "Copy": lambda: dispatch.Copy(1, 2),
+    "TrafficSummary": lambda: dispatch.summarize(dispatch.flows(made().q.forward), 2),
     "DenseMetadata": lambda: made().q.forward.to_dense(),
     "Diagnostic": diagnostic,
     "Flow": lambda: dispatch.flows(made().q.forward)[0],
@@ -242,3 +243,70 @@ except ImportError as error:
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("call", [
+    lambda: dispatch.pack_documents("abc", 2), lambda: dispatch.pack_documents([1.5], 2),
+    lambda: dispatch.flows(3), lambda: dispatch.validate_queries(3),
+    lambda: Weight(0, 2, shards=3), lambda: Weight(0, 2, shards=["a"]),
+    lambda: shiplap.Plan.from_dict({"schema": object()})])
+def test_an_argument_of_another_type_is_a_type_error_with_diagnostics(call):
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert isinstance(caught.value, shiplap.InputTypeError) and caught.value.diagnostics
+
+
+@pytest.mark.parametrize("call", [
+    lambda: dispatch.pack_documents([-1], 2), lambda: Weight(0, 2, shards=[-1]),
+    lambda: shiplap.check(shiplap.Plan.parse(PLAN), rules="mpich")])
+def test_an_argument_of_another_value_is_not(call):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert not isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("name, call", [
+    ("rules", lambda: shiplap.check(shiplap.Plan.parse(PLAN), rules=3)),
+    ("sends", lambda: shiplap.check(shiplap.Plan.parse(PLAN), sends=None)),
+    ("hardware", lambda: shiplap.simulate(shiplap.Plan.parse(PLAN), hardware=3)),
+    ("hardware", lambda: shiplap.train("ddp", hardware=None)),
+    ("datatype", lambda: shiplap.train("ddp", datatype=16)),
+    ("mesh", lambda: shiplap.train("hybrid", mesh={"dp": "2,pp=2"})),
+    ("world", lambda: shiplap.postmortem({}, world="4"))])
+def test_a_type_error_names_the_argument_of_the_function(name, call):
+    with pytest.raises(TypeError, match=f"^{name}: expected"):
+        call()
+
+
+def test_a_timeout_is_also_pythons():
+    assert issubclass(shiplap.CommTimeoutError, TimeoutError)
+    error = shiplap.CommTimeoutError("timed out")
+    assert str(error) == "timed out" and error.args == ("timed out",)
+
+
+def test_a_name_that_never_was():
+    with pytest.raises(AttributeError, match="no attribute 'NoSuchName'"):
+        shiplap.NoSuchName
+
+
+@pytest.mark.parametrize("value", [
+    dispatch.Segment(0, 1, 2), dispatch.Copy(1, 2), made().q.forward.row(0, 0),
+    dispatch.flows(made().q.forward)[0],
+    dispatch.summarize(dispatch.flows(made().q.forward), 2)], ids=lambda v: type(v).__name__)
+def test_a_small_value_of_a_dispatch_is_a_named_tuple(value):
+    assert tuple(value) == value == type(value)(**value._asdict())
+    assert pickle.loads(pickle.dumps(value)) == copy.copy(value) == value
+    assert type(value).__module__ == "shiplap.dispatch" and type(value).__doc__
+
+
+def test_a_pickled_dispatch_is_the_same(tmp_path):
+    for shares_keys in (False, True):
+        one = dispatch.create_qkv_dispatch(3, 24, 3, 3, seed=2, shares_keys=shares_keys)
+        again = pickle.loads(pickle.dumps(one))
+        assert again == one and again.attention == one.attention and again.routing == one.routing
+        assert again.hashes() == one.hashes() and again.to_dict() == one.to_dict()
+
+
+def test_a_public_name_is_in_one_module():
+    names = [name for module in (shiplap, dispatch, shiplap.strategy) for name in module.__all__]
+    assert len(names) == len(set(names)) < 100

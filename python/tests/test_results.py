@@ -17,6 +17,7 @@ import shiplap
 from shiplap import dispatch
 from shiplap.strategy import ModelShape, OptState, Weight, WeightGrad
 
+HANG = pathlib.Path(__file__).parents[2] / "data/hung_jobs/real/skips_operation/dumps"
 FUNCTIONS = [shiplap.train, shiplap.check, shiplap.simulate, shiplap.run, shiplap.overlap,
              shiplap.postmortem, shiplap.explain]
 
@@ -33,6 +34,8 @@ RESULTS = {
     "Trace": lambda t: t.trace,
     "Event": lambda t: t.trace[0][3],
     "MemoryFit": lambda t: shiplap.simulate(t).fits,
+    "Postmortem": lambda t: shiplap.postmortem(HANG),
+    "Suspect": lambda t: shiplap.postmortem(HANG).suspects[0],
     "Run": lambda t: shiplap.run(shiplap.train("ddp", ranks=2, batch=2, for_run=True), steps=1),
 }
 
@@ -105,7 +108,7 @@ def test_a_result_can_be_copied_and_pickled(name, trained):
     for other in (again, copy.copy(result), copy.deepcopy(result)):
         if name != "Training":  # whose models are not copied
             assert other == result
-        for attribute in ("to_dict", "_repr_html_", "summary"):
+        for attribute in ("to_dict", "_repr_html_", "summary", "html"):
             if hasattr(result, attribute):
                 assert getattr(other, attribute)() == getattr(result, attribute)()
 
@@ -128,6 +131,15 @@ def test_changing_a_dict_does_not_change_the_result(trained):
                 value.clear()
         result.to_dict().clear()
         assert result.to_dict() == before
+
+
+def test_two_postmortems_of_a_job_are_equal_and_others_are_not():
+    found = shiplap.postmortem(HANG)
+    assert found == shiplap.postmortem(HANG) and len({found, shiplap.postmortem(HANG)}) == 1
+    assert found != shiplap.postmortem(HANG.parents[1] / "wrong_order/dumps")
+    call = found.suspects[0].at
+    assert pickle.loads(pickle.dumps(call)) == copy.copy(call) == call and hash(call)
+    assert dataclasses.asdict(call)["line"] == call.line
 
 
 def test_a_copied_training_has_its_plan_and_no_models(trained):
@@ -156,7 +168,7 @@ def test_another_process_may_simulate(trained):
         assert list(pool.map(shiplap.simulate, plans)) == [shiplap.simulate(p) for p in plans]
 
 
-@pytest.mark.parametrize("name", ["Simulation", "Report", "Run", "Event", "Training"])
+@pytest.mark.parametrize("name", ["Simulation", "Report", "Run", "Event", "Training", "Postmortem"])
 def test_a_result_is_frozen(name, trained):
     result = RESULTS[name](trained)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -184,24 +196,6 @@ def test_an_attribute_has_the_name_of_its_key(name, trained):
     for key in ("total_s", "step_s", "peak_bytes", "bubble", "exposed_communication", "by_rank",
                 "hardware"):
         assert getattr(result, key) == found[key], key
-
-
-@pytest.mark.parametrize("old, new", [("time", "total_s"), ("step_time", "step_s"),
-                                      ("peak_memory", "peak_bytes"),
-                                      ("exposed", "exposed_communication")])
-def test_former_names_of_results(old, new, trained):
-    for result in (trained, shiplap.simulate(trained)):
-        with pytest.warns(DeprecationWarning, match=f"{old} is deprecated: use {new}"):
-            assert getattr(result, old) == getattr(result, new)
-    with pytest.warns(DeprecationWarning, match="by_rank"):
-        assert trained.memory == [rank["peak_bytes"] for rank in trained.by_rank]
-
-
-def test_former_names_of_events(trained):
-    event = trained.trace[1][2]
-    for old, new in (("time", "time_s"), ("duration", "duration_s"), ("end", "end_s")):
-        with pytest.warns(DeprecationWarning, match=f"{old} is deprecated: use {new}"):
-            assert getattr(event, old) == getattr(event, new)
 
 
 def test_a_trace_is_a_sequence_of_ranks(trained):
@@ -268,6 +262,6 @@ def test_every_page_that_a_docstring_names_ships_with_the_package(root):
 
 
 def test_json_of_a_result_is_its_dict(trained):
-    for name in ("Training", "Simulation", "Report", "Run"):
+    for name in ("Training", "Simulation", "Report", "Run", "Postmortem"):
         found = RESULTS[name](trained).to_dict()
         assert json.loads(json.dumps(found)) == found

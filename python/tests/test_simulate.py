@@ -1,6 +1,10 @@
 """simulate, run and the other commands: the same numbers as the command line."""
 
+import dataclasses
+import gc
 import json
+import pickle
+import time
 
 import pytest
 
@@ -35,6 +39,126 @@ def test_tensor_parallel_groups_across_nodes_get_a_warning():
     assert warned.to_dict()["warnings"][0]["help"] == "put `tp` last: dp=1,pp=8,tp=2"
     better = shiplap.train("hybrid", ranks=16, mesh={"pp": 8, "tp": 2}, layers=8)
     assert shiplap.simulate(better).warnings == []
+
+
+MANY_RANKS = {
+    "ddp": {"ranks": 32, "layers": 2},
+    "fsdp": {"ranks": 32, "layers": 2},
+    "1f1b": {"ranks": 32, "layers": 32, "batch": 32},
+    "hybrid": {"mesh": {"dp": 4, "pp": 2, "tp": 4}, "layers": 4},
+    "ring": {},
+}
+
+
+def ring(ranks):
+    """Every rank sends to the next, modulo their number."""
+    b = shiplap.PlanBuilder()
+    tp = b.axis("tp", ranks)
+    X = b.tensor("X", "Activation", part={"tok": ranks})
+    b.program("all")
+    x = b.buffer("x", rows=ranks, row_bytes=1024)
+    b.given(x(tp, 1), X("tok", tp, 1))
+    b.goal(x, X)
+    with b.repeat("s", ranks - 1) as s, b.batch():
+        b.send(x((tp - s) % ranks, 1), tp.wrap(1))
+        b.receive(x((tp - s - 1) % ranks, 1), tp.wrap(-1))
+    return b.build("ring")
+
+
+def plan_of_many(name):
+    return ring(32) if name == "ring" else shiplap.train(name, **MANY_RANKS[name]).plan
+
+
+def close(one, other):
+    """Sums over ranks may be rounded differently."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    return one == (pytest.approx(other, rel=1e-12) if isinstance(other, float) else other)
+
+
+def without_samples(events):
+    return [dataclasses.replace(event, samples=frozenset()) for event in events]
+
+
+@pytest.mark.parametrize("name", MANY_RANKS)
+def test_alike_ranks_are_simulated_once_with_the_same_numbers(name):
+    plan = plan_of_many(name)
+    folded, full = shiplap.simulate(plan), shiplap.simulate(plan, fold=False)
+    assert close(folded.to_dict(), full.to_dict()) and str(folded) == str(full)
+    assert repr(folded.trace) == repr(full.trace)
+    for rank in range(plan.ranks):
+        assert without_samples(folded.trace[rank]) == without_samples(full.trace[rank]), rank
+    assert folded.trace[0] == full.trace[0]
+
+
+def test_a_folded_trace_is_saved_in_full(tmp_path):
+    plan = shiplap.train("ddp", ranks=32, layers=2).plan
+    folded, full = shiplap.simulate(plan), shiplap.simulate(plan, fold=False)
+    assert folded.trace != full.trace and folded.trace.to_dict() == full.trace.to_dict()
+    for name, simulation in (("folded", folded), ("full", full)):
+        simulation.trace.save(tmp_path / name)
+    assert (tmp_path / "folded").read_bytes() == (tmp_path / "full").read_bytes()
+    again = pickle.loads(pickle.dumps(folded))
+    assert again == folded and again.trace[7] == folded.trace[7]
+    with pytest.raises(shiplap.InputError, match="fold=False"):
+        again.trace.to_dict()
+
+
+def test_sixteen_thousand_ranks_as_on_the_command_line(command, tmp_path):
+    path = tmp_path / "llama.plan"
+    command("plan", "--model", "llama3.1-405b", "--from", "megatron",
+            "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --sequence-parallel "
+            "--decoder-first-pipeline-num-layers 7 --decoder-last-pipeline-num-layers 7 "
+            "--micro-batch-size 1 --global-batch-size 2048", "--ranks", 16384, "-o", path)
+    simulation = shiplap.simulate(path)
+    said = json.loads(command("simulate", path, "--json", "--no-check").stdout)
+    assert simulation.to_dict() == said and len(simulation.by_rank) == 16384
+    assert [event.rank for event in simulation.trace[16383][:3]] == [16383] * 3
+    assert simulation.trace[-1][3].time_s == simulation.trace[15][3].time_s
+
+
+def seconds_of(act):
+    """The least of some runs, without the garbage collector, whose cost depends on the program."""
+    gc.disable()
+    try:
+        times = []
+        for _ in range(4):
+            begun = time.process_time()
+            act()
+            times.append(time.process_time() - begun)
+        return min(times)
+    finally:
+        gc.enable()
+
+
+def test_many_events_are_made_fast():
+    """A frozen dataclass sets its fields one by one; with 100,000 events that took seconds."""
+    trace = shiplap.train("1f1b", ranks=8, layers=8, batch=8 * 64).trace
+    events = [event for rank in trace for event in rank]
+    fields = [(*list(vars(event).values())[:-1], sorted(event.samples)) for event in events]
+    by_constructor = seconds_of(lambda: [shiplap.Event(*more, frozenset(samples))
+                                         for *more, samples in fields])
+    assert len(events) > 3000
+    assert seconds_of(lambda: [event for rank in trace for event in rank]) < by_constructor / 1.5
+    assert seconds_of(lambda: [trace.columns(rank) for rank in range(8)]) < by_constructor / 4
+    again = [shiplap.Event(*more, frozenset(samples)) for *more, samples in fields]
+    assert again == events and list(map(hash, again)) == list(map(hash, events))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        events[0].rank = 1
+
+
+def test_the_columns_of_a_rank_are_the_fields_of_its_events():
+    trace = shiplap.train("1f1b", ranks=4, layers=4, batch=8).trace
+    columns = trace.columns(2)
+    for name, values in columns.items():
+        found = values if isinstance(values, list) else memoryview(values).tolist()
+        assert found == [-1 if value is None else value for value in
+                         (getattr(event, name) for event in trace[2])], name
+    assert list(columns) == [field.name for field in dataclasses.fields(shiplap.Event)]
+    with pytest.raises(IndexError):
+        trace.columns(4)
 
 
 def test_a_deadlock_is_an_answer(root):

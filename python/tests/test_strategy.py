@@ -140,7 +140,7 @@ def test_models_can_be_asked_when_they_have_ended():
         assert model.time <= training.total_s
         assert [e.kind for e in model.log][:3] == ["load_weights"] * 3
         assert model.status().startswith(f"rank {rank} at ")
-        assert model.memory() == sum(v.memory() for v in weights.values() + opt_states.values())
+        assert model.memory() == sum(v.memory() for v in [*weights.values(), *opt_states.values()])
 
 
 def test_a_model_outlives_its_training():

@@ -4,8 +4,9 @@ import pytest
 from leaks import assert_no_leak, growth, resident
 
 import shiplap
+from shiplap import RuntimePredictor
 from shiplap.strategy import (Activation, ActivationGrad, Model, ModelShape, OptState,
-                              RuntimePredictor, Weight, WeightGrad)
+                              Weight, WeightGrad)
 from twins import TWINS
 
 def train():

@@ -1,10 +1,13 @@
 """The API for strategies: values, value maps, a single model, the predictor."""
 
+from collections.abc import MutableMapping
+
 import pytest
 
 import shiplap
+from shiplap import RuntimePredictor
 from shiplap.strategy import (Activation, ActivationGrad, Model, ModelShape, OptState,
-                              RuntimePredictor, Weight, WeightGrad)
+                              Weight, WeightGrad)
 
 
 def test_values_have_the_fields_of_the_puzzles():
@@ -102,9 +105,9 @@ def test_a_shelf_is_like_a_dict(model):
     activations[0] = model.get_input_activation([1])
     assert 1 in weights and 0 not in weights and (1, 0) not in weights
     assert len(activations) == 2 and list(activations) == [0, (0, 2)]
-    assert activations.keys() == [0, (0, 2)]
+    assert list(activations.keys()) == [0, (0, 2)] and (0, 2) in activations.keys()
     assert [v.samples for v in activations.values()] == [{1}, {0}]
-    assert activations.items()[1] == ((0, 2), activations[0, 2])
+    assert list(activations.items())[1] == ((0, 2), activations[0, 2])
     assert activations.get(5) is None and activations.get(0).samples == {1}
     taken = activations.pop((0, 2))
     assert taken.samples == {0} and len(activations) == 1
@@ -113,6 +116,19 @@ def test_a_shelf_is_like_a_dict(model):
     assert repr(weights) == "<Weights [1]>"
     weights[0] = weights[1]
     assert weights[0] == weights[1]
+
+
+def test_a_value_map_is_a_mutable_mapping(model):
+    weights, opt_states, *_ = model.storage()
+    assert all(isinstance(one, MutableMapping) for one in model.storage())
+    weights[0], opt_states[0] = model.load_weights(0)
+    copied = dict(weights)
+    assert weights == copied == model.storage()[0] and weights != opt_states
+    assert weights.setdefault(0, copied[0]) == copied[0] and len(weights) == 1
+    weights.update({1: copied[0], (1, 2): copied[0]})
+    assert weights.keys() & {1, 5} == {1} and weights.popitem() == (0, copied[0])
+    weights.clear()
+    assert not weights and {**weights} == {} and model.memory() == opt_states[0].memory()
 
 
 @pytest.mark.parametrize("key", ["a", 1.0, (1,), (1, 2, 3), (1, "a"), (1, -1), 1 << 40])

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast
 import jax
 import jax.numpy as jnp
 
-from shiplap import _deprecated, _errors, _gemm_library, _shiplap
+from shiplap import _errors, _gemm_library, _shiplap
 from shiplap.jax import _primitive
 from shiplap.jax._group import Group, resolve_group
 
@@ -481,7 +481,6 @@ def accept_options(function: _Function) -> _Function:
     return cast(_Function, call)
 
 
-@_deprecated.accept_old_parameters
 @accept_options
 def gemm(lhs: Any, rhs: Any, *, options: GemmOptions | None = None,
          comm_type: CommType | None = None, comm_overlap_method: OverlapMethod | None = None,

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax._src import distributed
 
-from shiplap import _address, _deprecated, _errors, _shiplap
+from shiplap import _address, _errors, _shiplap
 from shiplap.jax import _primitive
 
 _cpp = _shiplap.jax
@@ -164,7 +164,6 @@ def _open_group(placements: list[Any], name: str, address: str | None, timeout: 
     return number
 
 
-@_deprecated.accept_old_parameters
 def initialize(mesh: Any = None, axis: str | None = None, *, store_address: str | None = None,
                rank: int | None = None, size: int | None = None, name: str | None = None,
                address: str | None = None, timeout: float = 60.0, connect_timeout: float = 60.0,
@@ -182,7 +181,7 @@ def initialize(mesh: Any = None, axis: str | None = None, *, store_address: str 
     """
     global _opened
     if mesh is not None and not hasattr(mesh, "axis_names"):
-        raise _errors.InputError(f"{mesh!r} is not a mesh: call initialize(mesh, axis)")
+        raise _errors.InputTypeError(f"{mesh!r} is not a mesh: call initialize(mesh, axis)")
     if (store_address is None) != (rank is None) or (store_address is None) != (size is None) or (
             store_address is not None and mesh is not None):
         raise _errors.InputError("store_address, rank and size require each other and exclude a "

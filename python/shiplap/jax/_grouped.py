@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shiplap import _deprecated, _errors
+from shiplap import _errors
 from shiplap.jax import _gemm, _primitive
 from shiplap.jax._gemm import GemmConfig, multiply
 from shiplap.jax._group import Group, resolve_group
@@ -112,7 +112,6 @@ def _backward(config: GemmConfig, kept: Any, dy: Any) -> Any:
 _differentiable_gemm.defvjp(_forward, _backward)
 
 
-@_deprecated.accept_old_parameters
 @_gemm.accept_options
 def grouped_gemm(lhs: Any, rhs: Any, group_sizes: Any, *,
                  options: _gemm.GemmOptions | None = None,
