@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include "published.h"
 #include "shiplap/base/error.h"
 #include "shiplap/base/json.h"
+#include "shiplap/sim/flows.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/step/step.h"
 #include "shiplap/trace/summary.h"
@@ -74,7 +76,7 @@ double estimates_per_second(const Machines& machines) {
 }
 
 // Of a step of Llama 3 405B in 16 stages of 8 tensor ranks: seconds to plan, replay and summarize.
-double simulation_seconds(const hardware::System& system, std::int64_t ranks) {
+double simulation_seconds(const hardware::System& system, std::int64_t ranks, bool shares_links) {
   const workload::Model model = workload::find_model("llama3.1-405b").model;
   layout::Layout layout{.tensor = 8, .sequence_parallel = true, .pipeline = 16};
   for (std::int64_t stage = 0; stage < 16; ++stage) {
@@ -88,9 +90,84 @@ double simulation_seconds(const hardware::System& system, std::int64_t ranks) {
   layout.seq_length = 8192;
   const auto begin = std::chrono::steady_clock::now();
   const plan::Plan plan = step::step_plan(model, layout);
-  const sim::Replay replay = sim::replay(plan, {.system = system, .fold = true});
+  const sim::Replay replay =
+      sim::replay(plan, {.system = system, .fold = true, .shares_links = shares_links});
   const trace::Summary summary = trace::summarize(replay.trace);
   ensure(std::ssize(summary.ranks) == ranks, "all ranks are in the summary");
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A ring all-reduce, message by message: each rank sends a chunk to the next when it has received
+// the one before it, 2 (n - 1) times.
+class RingOfMessages {
+ public:
+  RingOfMessages(const hardware::System& system, std::int32_t ranks, Bytes chunk)
+      : ranks_(ranks), flows_(capacities(system, ranks)), state_(ranks), sender_(ranks) {
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      const Rank next((rank + 1) % ranks);
+      const Seconds latency = cost::message_time(system, {}, Rank(rank), next);
+      const Seconds time = cost::message_time(system, chunk, Rank(rank), next);
+      const auto bytes = static_cast<double>(chunk.count);
+      state_[rank].size = {
+          .latency = latency.value, .bytes = bytes, .rate = bytes / (time - latency).value};
+    }
+  }
+
+  Seconds run() {
+    for (std::int32_t rank = 0; rank < ranks_; ++rank) start(rank, 0);
+    double end = 0;
+    for (std::int64_t left = std::int64_t{2} * ranks_ * (ranks_ - 1); left > 0; --left) {
+      const sim::Flows::End done = flows_.end_next();
+      end = done.time;
+      const std::int32_t rank = sender_[done.flow];
+      const std::int32_t next = (rank + 1) % ranks_;
+      state_[rank].sends = false;
+      ++state_[rank].sent;
+      ++state_[next].received;
+      start(rank, end);
+      start(next, end);
+    }
+    return {end};
+  }
+
+ private:
+  struct State {
+    sim::FlowSize size;
+    std::int32_t sent = 0;
+    std::int32_t received = 0;
+    bool sends = false;
+  };
+
+  // Of the hop from each rank to the next: out and in.
+  static std::vector<double> capacities(const hardware::System& system, std::int32_t ranks) {
+    std::vector<double> result;
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      const std::int64_t size = system.networks.front().size;
+      const bool leaves = (rank + 1) % size == 0;
+      const hardware::Network& network = leaves ? system.networks.back() : system.networks.front();
+      result.insert(result.end(), 2, network.bandwidth.bytes_per_second * network.efficiency);
+    }
+    return result;
+  }
+
+  void start(std::int32_t rank, double time) {
+    State& state = state_[rank];
+    if (state.sends || state.sent > state.received || state.sent == 2 * (ranks_ - 1)) return;
+    state.sends = true;
+    const std::array<sim::LinkUse, 2> uses{{{.link = 2 * rank}, {.link = 2 * rank + 1}}};
+    sender_[flows_.start(time, uses, state.size)] = rank;
+  }
+
+  std::int32_t ranks_;
+  sim::Flows flows_;
+  std::vector<State> state_;
+  std::vector<std::int32_t> sender_;  // by flow
+};
+
+double ring_seconds(const hardware::System& system) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Seconds time = RingOfMessages(system, 2048, {4 * kMiB}).run();
+  ensure(time > Seconds{0}, "a ring takes time");
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -124,8 +201,11 @@ Json measure(const Machines& machines, const std::vector<CollectivePoint>& point
   put(json, "attention", attention);
   json.set("collective_estimates_per_second", estimates_per_second(machines));
   const hardware::System& system = machines.systems.at("h100_80g_nvl8");
-  json.set("simulate_405b_16384_s", simulation_seconds(system, 16'384));
-  json.set("simulate_131072_s", simulation_seconds(system, 131'072));
+  json.set("simulate_405b_16384_s", simulation_seconds(system, 16'384, false));
+  json.set("simulate_131072_s", simulation_seconds(system, 131'072, false));
+  json.set("simulate_shared_405b_16384_s", simulation_seconds(system, 16'384, true));
+  json.set("simulate_shared_131072_s", simulation_seconds(system, 131'072, true));
+  json.set("ring_2048_s", ring_seconds(system));
   return json;
 }
 
