@@ -153,7 +153,8 @@ std::int32_t FoldedLinks::root(std::int32_t link) {
 }
 
 void FoldedLinks::unite(std::int32_t a, std::int32_t b) {
-  const auto [low, high] = std::minmax({root(a), root(b)});  // values: not references to temporaries
+  const auto [low, high] =
+      std::minmax({root(a), root(b)});  // values: not references to temporaries
   class_of_[high] = low;
 }
 
