@@ -23,28 +23,17 @@ before and after it, and is discarded if those differ. Without --part, all.
 
 import argparse
 import json
-import os
-import pathlib
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TESTBED = ROOT / "tools" / "testbed"
+from two_hosts import (ROOT, are_alike, end_ranks_on_sigterm, least_ms, run_on_testbed, run_ranks,
+                       spread)
+
 ROWS, DEPTH, CHUNKS = 1024, 2048, 4  # as bench_overlap has them
 COLUMNS = (2048, 3072, 4096, 6144, 9216, 12288, 20480, 28672)
-MAX_RATIO = 1.1  # of two times of the same call
-BURST = 65536
 LOOPS, TINY = 200, 16
-
-
-def spread(name, values):
-    values = sorted(values)
-    return {name: statistics.median(values), f"{name}_min": values[0],
-            f"{name}_max": values[-1]}
 
 
 # ---- one process
@@ -112,10 +101,6 @@ def timed(act):
     return time.perf_counter() - begin
 
 
-def are_alike(times):
-    return max(times) < MAX_RATIO * min(times)
-
-
 def overhead_of(rank, kind, rounds):
     """Microseconds of a tiny GEMM: from XLA, directly, and the difference."""
     import jax
@@ -155,7 +140,7 @@ def overhead_of(rank, kind, rounds):
             counted.append((second + third - first - fourth) / 2)
     result = {"counted": len(counted), "of": rounds}
     for name, values in [*found.items(), ("overhead_us", counted)]:
-        result.update(spread(name, values) if values else {})
+        result.update(spread(values, name) if values else {})
     return result
 
 
@@ -232,17 +217,17 @@ def overlap(rank, words):
         if are_alike(this["direct"]) and are_alike(this["jitted"]):
             ratios.append(sum(this["jitted"]) / sum(this["direct"]))
             balance.append(this["communication"][0] / this["gemm"][0])
-    least = (ROWS // rank.size * DEPTH * 2 - BURST) * 8 / words["megabits"] / 1e3
+    least = least_ms(ROWS // rank.size * DEPTH * 2, words["megabits"])
     for what in ("communication", "direct", "jitted"):
         assert min(found[what]) >= least, f"void: the link was not throttled: {what} {found[what]}"
     result = {"rows": ROWS, "depth": DEPTH, "columns": layer.columns, "chunks": CHUNKS,
               "megabits": words["megabits"], "lower_bound_ms": least, "counted": len(ratios),
               "of": words["rounds"]}
     for what, values in found.items():
-        result.update(spread(f"{what}_ms", values))
+        result.update(spread(values, f"{what}_ms"))
     if ratios:
-        result.update(spread("C_over_G", balance))
-        result.update(spread("jitted_over_direct", ratios))
+        result.update(spread(balance, "C_over_G"))
+        result.update(spread(ratios, "jitted_over_direct"))
     return result
 
 
@@ -257,46 +242,17 @@ def work(words):
 # ---- all of them
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
-
-
-def started(words, within):
-    """Starts the ranks and returns the result of rank 0."""
-    on_hosts = words["part"] == "overlap"
-    host = "192.0.2.1" if on_hosts else "127.0.0.1"
-    words = {**words, "coordinator": f"{host}:{free_port()}"}
-    processes = []
-    try:
-        for rank in range(words["size"]):
-            prefix = [str(TESTBED), "exec", f"h{rank}", "--"] if on_hosts else []
-            processes.append(subprocess.Popen(
-                [*prefix, sys.executable, __file__, "--work", json.dumps({**words, "rank": rank})],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                preexec_fn=(lambda core=rank: os.sched_setaffinity(0, {core}))
-                if words["pinned"] else None,
-                env={**os.environ, "JAX_PLATFORMS": "cpu"}))
-        texts = [process.communicate(timeout=within)[0] for process in processes]
-        if any(process.returncode for process in processes):
-            raise SystemExit("jax_gemm: a process failed")
-        return json.loads(texts[0])
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+def on_ranks(words, timeout):
+    """The result of rank 0."""
+    return run_ranks(__file__, words, on_hosts=words["part"] == "overlap", timeout=timeout,
+                     pinned=words["pinned"], env={"JAX_PLATFORMS": "cpu"})
 
 
 def on_hosts(given):
-    """Runs this program on a separate testbed; it checks that links are throttled."""
-    made = subprocess.run(
-        [str(TESTBED), "run", "--hosts", "2", "--rate", f"{given.megabits}mbit", "--",
-         sys.executable, __file__, "--on-hosts", "--rounds", str(given.rounds),
-         "--megabits", str(given.megabits), "--columns", str(given.columns),
-         *(["--pinned"] if given.pinned else [])],
-        stdout=subprocess.PIPE, text=True, timeout=500, check=True)
-    return json.loads(made.stdout[made.stdout.index("{"):])
+    return run_on_testbed(
+        __file__, ["--on-hosts", "--rounds", str(given.rounds), "--megabits", str(given.megabits),
+                   "--columns", str(given.columns), *(["--pinned"] if given.pinned else [])],
+        megabits=given.megabits, timeout=500)
 
 
 def worker_ms(given, columns):
@@ -323,10 +279,10 @@ def against_bench(given):
             ratios.append(2 * jitted[-1] / sum(workers[-2:]))
     result = {"rows": ROWS, "depth": DEPTH, "columns": columns, "chunks": CHUNKS,
               "megabits": given.megabits, "counted": len(ratios), "of": given.turns,
-              **spread("worker_ms", workers), **spread("jitted_ms", jitted),
-              **spread("gemm_with_packing_ms", products)}
+              **spread(workers, "worker_ms"), **spread(jitted, "jitted_ms"),
+              **spread(products, "gemm_with_packing_ms")}
     if ratios:
-        result.update(spread("jitted_over_worker", ratios))
+        result.update(spread(ratios, "jitted_over_worker"))
     return result
 
 
@@ -346,11 +302,11 @@ def main():
     given = parser.parse_args()
     if given.work:
         return work(json.loads(given.work))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
+    end_ranks_on_sigterm()
     words = {"rounds": given.rounds, "megabits": given.megabits, "columns": given.columns,
              "pinned": given.pinned}
     if given.on_hosts:
-        print(json.dumps(started({**words, "part": "overlap", "size": 2}, 450)))
+        print(json.dumps(on_ranks({**words, "part": "overlap", "size": 2}, 450)))
         return None
     import shiplap
 
@@ -363,7 +319,7 @@ def main():
             result[part] = on_hosts(given)
             continue
         for size in (1, 2):
-            result[f"overhead_{size}"] = started({**words, "part": part, "size": size}, 200)
+            result[f"overhead_{size}"] = on_ranks({**words, "part": part, "size": size}, 200)
     print(json.dumps(result, indent=1))
     return None
 

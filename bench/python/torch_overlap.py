@@ -22,33 +22,15 @@ one of them differ. The result is discarded if the link was faster than its limi
 import argparse
 import json
 import os
-import pathlib
-import signal
-import socket
-import statistics
-import subprocess
-import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TESTBED = ROOT / "tools" / "testbed"
+from two_hosts import (are_alike, end_ranks_on_sigterm, least_ms, run_on_testbed, run_ranks, spread)
+
 ROWS, DEPTH, COLUMNS, CHUNKS = 1024, 2048, 4096, 4  # of all ranks, but for COLUMNS, of one
-BURST = 65536
-MAX_RATIO = 1.1  # of two times of the same call
 COMPARED = {"T_over_serial": ("layer", "none"), "T_over_serial_of_cpp": ("direct", "direct_none"),
             "T_over_T_of_cpp": ("layer", "direct"), "T_over_torch": ("layer", "torch"),
             "none_over_torch": ("none", "torch"), "step_over_none": ("step", "step_none"),
             "step_over_torch": ("step", "step_torch")}
-HOST = "192.0.2.1"
-
-
-def spread(values):
-    values = sorted(values)
-    return {"median": statistics.median(values), "min": values[0], "max": values[-1]}
-
-
-def are_alike(times):
-    return max(times) < MAX_RATIO * min(times)
 
 
 # ---- one process
@@ -147,38 +129,9 @@ def work(words):
 # ---- all of them
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
-
-
-def started(given):
-    """Starts the ranks and returns what rank 0 found."""
-    host = "127.0.0.1" if given.here else HOST
-    words = {"rounds": given.rounds, "coordinator": f"{host}:{free_port()}"}
-    processes = []
-    try:
-        for rank in range(2):
-            prefix = [] if given.here else [str(TESTBED), "exec", f"h{rank}", "--"]
-            processes.append(subprocess.Popen(
-                [*prefix, sys.executable, __file__, "--work", json.dumps({**words, "rank": rank})],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                preexec_fn=lambda core=rank: os.sched_setaffinity(0, {core}),
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "lo" if given.here else "eth0"}))
-        texts = [process.communicate(timeout=900)[0] for process in processes]
-        if any(process.returncode for process in processes):
-            raise SystemExit("torch_overlap: a process failed")
-        return json.loads(texts[0])
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def summary(given, found):
     ms = found["ms"]
-    least = (ROWS // 2 * DEPTH * 2 - BURST) * 8 / given.megabits / 1e3
+    least = least_ms(ROWS // 2 * DEPTH * 2, given.megabits)
     if not given.here:
         fastest = min(min(ms[name]) for name in ("torch", "none", "layer", "direct"))
         assert fastest >= least, f"void: the link was not throttled: {fastest} ms"
@@ -207,18 +160,17 @@ def main():
     given = parser.parse_args()
     if given.work:
         return work(json.loads(given.work))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
+    end_ranks_on_sigterm()
     if given.here or given.on_hosts:
-        print(json.dumps(summary(given, started(given)), indent=1))
-        return None
-    made = subprocess.run(
-        [str(TESTBED), "run", "--hosts", "2", "--rate", f"{given.megabits}mbit", "--",
-         sys.executable, __file__, "--on-hosts", "--rounds", str(given.rounds),
-         "--megabits", str(given.megabits)], stdout=subprocess.PIPE, text=True, timeout=1000,
-        check=False)
-    if made.returncode:
-        raise SystemExit(made.returncode)
-    print(made.stdout[made.stdout.index("{"):], end="")
+        found = run_ranks(__file__, {"size": 2, "rounds": given.rounds},
+                          on_hosts=not given.here, timeout=900, pinned=True,
+                          env={"GLOO_SOCKET_IFNAME": "lo" if given.here else "eth0"})
+        result = summary(given, found)
+    else:
+        result = run_on_testbed(__file__, ["--on-hosts", "--rounds", str(given.rounds),
+                                           "--megabits", str(given.megabits)],
+                                megabits=given.megabits, timeout=1000)
+    print(json.dumps(result, indent=1))
     return None
 
 
