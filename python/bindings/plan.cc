@@ -55,7 +55,7 @@ std::string show(const NamedPlan& named, std::optional<std::int64_t> rank,
                    .what = fmt::format("rank {} is out of range", *rank),
                    .help = fmt::format("the plan has ranks 0 to {}", named.plan.mesh.ranks() - 1)});
   }
-  const report::ShowOptions options{.title = named.name, .limit = limit};
+  const report::ShowOptions options{.title = named.name, .detail = {}, .limit = limit};
   return with_source_locations(named, [&] {
     if (!rank) {
       return report::show_plan(named.plan, plan::summarize(named.plan), options, {});

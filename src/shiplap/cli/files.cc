@@ -26,16 +26,6 @@ std::string shell_command(const std::vector<std::string>& words) {
   return command;
 }
 
-void declare_plan_file(Flags& flags, std::string& file) {
-  flags.argument(
-      {.name = "FILE",
-       .help = "a plan file, text or JSON; `-` is standard input; alternative: --schedule",
-       .example = "step.plan",
-       .values = Values::files,
-       .required = false},
-      file);
-}
-
 void suggest_next(std::string_view command, Context& context) {
   context.err.stream << report::styled("next: ", report::kDim, context.err.colour) << command
                      << '\n';

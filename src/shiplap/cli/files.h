@@ -17,9 +17,6 @@ namespace shiplap::cli {
 // "shiplap WORDS..", quoted.
 [[nodiscard]] std::string shell_command(const std::vector<std::string>& words);
 
-// Declares the argument FILE of a command that reads a plan or a schedule.
-void declare_plan_file(Flags& flags, std::string& file);
-
 // Prints a suggested next command on standard error.
 void suggest_next(std::string_view command, Context& context);
 

@@ -159,6 +159,18 @@ std::string describe(const TrainedModel& trained) {
                      layout.micro_batch);
 }
 
+void declare_subject(Flags& flags, std::string& file, StrategyFlags& strategy,
+                     ScheduleFlags& schedule) {
+  flags.argument({.name = "FILE",
+                  .help = "a plan file; alternatives: --strategy, --schedule, --from",
+                  .example = "step.plan",
+                  .values = Values::files,
+                  .required = false},
+                 file);
+  declare_strategy(flags, strategy, {});
+  declare_schedule(flags, schedule);
+}
+
 Subject subject_of(const SubjectFlags& flags, Context& context, const StrategyDefaults& defaults,
                    const strategy::World& world) {
   check_subject(flags);

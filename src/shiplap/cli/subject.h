@@ -59,6 +59,10 @@ struct TrainedModel {
 // "tensor 8 with sequence parallelism, pipeline 4 x 2 (interleaved), data 16 (ZeRO-1); ..".
 [[nodiscard]] std::string describe(const TrainedModel& trained);
 
+// FILE, --strategy and its size, --schedule, --model and --from.
+void declare_subject(Flags& flags, std::string& file, StrategyFlags& strategy,
+                     ScheduleFlags& schedule);
+
 // Reads a plan file or a schedule, or runs a strategy to record its plan. Throws InputError: those
 // of check_subject(), D004, or the errors of the plan, of the schedule or of the size of the
 // strategy.

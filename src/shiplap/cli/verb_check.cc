@@ -46,14 +46,7 @@ struct Options {
 };
 
 void declare(Flags& flags, Options& options) {
-  flags.argument({.name = "FILE",
-                  .help = "a plan file; alternatives: --strategy, --schedule, --from",
-                  .example = "step.plan",
-                  .values = Values::files,
-                  .required = false},
-                 options.file);
-  declare_strategy(flags, options.strategy, {});
-  declare_schedule(flags, options.schedule);
+  declare_subject(flags, options.file, options.strategy, options.schedule);
   flags.text({.name = "--rules",
               .value = "WHOSE",
               .help = "rules of the communication library: nccl, mpi, gloo, or any (any)",

@@ -24,7 +24,13 @@ struct Options {
 };
 
 void declare(Flags& flags, Options& options) {
-  declare_plan_file(flags, options.file);
+  flags.argument(
+      {.name = "FILE",
+       .help = "a plan file, text or JSON; `-` is standard input; alternative: --schedule",
+       .example = "step.plan",
+       .values = Values::files,
+       .required = false},
+      options.file);
   declare_schedule(flags, options.schedule);
   flags.text(
       {.name = "--to",

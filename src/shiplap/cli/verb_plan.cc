@@ -1,4 +1,5 @@
-// shiplap plan: the plan of a training step, from a model and its layout.
+// shiplap plan: the plan of a training step, from a model and its layout; or the layout in the
+// words of another framework.
 #include <fmt/format.h>
 
 #include <optional>
@@ -10,6 +11,7 @@
 #include "shiplap/cli/output_files.h"
 #include "shiplap/cli/subject.h"
 #include "shiplap/cli/verb.h"
+#include "shiplap/layout/framework.h"
 #include "shiplap/report/model.h"
 #include "shiplap/step/step.h"
 
@@ -21,6 +23,7 @@ struct Options {
   std::optional<std::string> model;
   std::optional<std::string> from;
   std::optional<std::int64_t> ranks;
+  std::optional<std::string> to;
   std::optional<std::string> output;
 };
 
@@ -39,6 +42,13 @@ void declare(Flags& flags, Options& options) {
   declare_from(flags, options.from);
   flags.count({.name = "--ranks", .help = "ranks, if LAYOUT does not say it", .example = "512"},
               options.ranks);
+  flags.text({.name = "--to",
+              .value = "FORM",
+              .help = "plan, or the layout in the words of megatron, torchtitan, deepspeed or "
+                      "accelerate (plan)",
+              .example = "torchtitan",
+              .choices = {"plan", "megatron", "torchtitan", "deepspeed", "accelerate"}},
+             options.to);
   flags.file({.name = "--output",
               .letter = "-o",
               .value = "OUT",
@@ -59,13 +69,16 @@ ExitCode write_plan(const Options& options, Context& context) {
   check_outputs(outputs, false, options.layout);
   const TrainedModel trained =
       trained_model(*options.model, *options.from, options.layout, options.ranks, context);
-  const std::string text = step::step_text(trained.model, trained.layout);
-  write_output(outputs.front(), text, context);
+  const std::optional<layout::Framework> to = layout::framework_named(options.to.value_or("plan"));
+  write_output(outputs.front(),
+               to ? layout::write_layout(*to, trained.layout, trained.model)
+                  : step::step_text(trained.model, trained.layout),
+               context);
   if (options.output && *options.output != "-") {
     context.err.stream << fmt::format("{} on {}: {}\n", trained.model.name,
                                       report::counted(trained.layout.ranks(), "rank"),
                                       describe(trained));
-    if (*options.output == "/dev/null") return ExitCode::yes;
+    if (to || *options.output == "/dev/null") return ExitCode::yes;
     suggest_next(fmt::format("shiplap check {}", shell_word(*options.output)), context);
   }
   return ExitCode::yes;
@@ -82,9 +95,11 @@ Verb plan_verb() {
             {"shiplap plan --model llama3-70b --from megatron '--tensor-model-parallel-size 8 "
              "--pipeline-model-parallel-size 4 --sequence-parallel --global-batch-size 128' "
              "--ranks 64 -o step.plan",
-             "flags as they are pasted into issues"}},
-       .notes = "`check`, `simulate` and `show` take the file; `check` and `simulate` also take "
-                "--model and --from themselves. docs/layouts.md has the words of each framework, "
+             "flags as they are pasted into issues"},
+            {"shiplap plan --model llama3-70b --from megatron train.sh --to torchtitan",
+             "the same layout in the words of another framework"}},
+       .notes = "`check`, `simulate` and `show` take the file, or --model and --from "
+                "themselves. docs/layouts.md has the words of each framework, "
                 "docs/step.md what is planned."},
       {.declare = declare, .run = write_plan});
 }

@@ -18,6 +18,7 @@ namespace {
 
 struct Options {
   std::string file;
+  StrategyFlags strategy;
   ScheduleFlags schedule;
   std::optional<std::string> rank;
   std::optional<std::string> program;
@@ -26,8 +27,7 @@ struct Options {
 };
 
 void declare(Flags& flags, Options& options) {
-  declare_plan_file(flags, options.file);
-  declare_schedule(flags, options.schedule);
+  declare_subject(flags, options.file, options.strategy, options.schedule);
   flags.text({.name = "--rank",
               .value = "N",
               .help = "show this rank: 5, or its mesh position pp=1,tp=0 (omitted axes are 0)",
@@ -123,22 +123,25 @@ ExitCode show_one(const Subject& subject, Rank rank, const Options& options, Con
     return ExitCode::yes;
   }
   context.out.stream << report::show_rank(
-      expanded, {.title = subject.title, .limit = options.limit}, context.text_style());
+      expanded, {.title = subject.name, .detail = {}, .limit = options.limit},
+      context.text_style());
   return ExitCode::yes;
 }
 
-void suggest_rank(const Options& options, Context& context) {
-  const bool schedule = options.schedule.schedule.has_value();
-  const std::string file = schedule ? *options.schedule.schedule : options.file;
-  if (file == "-") return;
-  suggest_next(
-      fmt::format("shiplap show {}{} --rank 0", schedule ? "--schedule " : "", shell_word(file)),
-      context);
+void suggest_rank(Options options, Context& context) {
+  if (options.file == "-" || options.schedule.schedule == "-") return;
+  options.rank = "0";
+  options.limit.reset();
+  suggest_next(shell_command(to_arguments("show", declare, options)), context);
 }
 
 ExitCode show(const Options& options, Context& context) {
-  const Subject subject =
-      subject_of({.file = options.file, .schedule = &options.schedule, .verb = "show"}, context);
+  const Subject subject = subject_of({.file = options.file,
+                                      .strategy = &options.strategy,
+                                      .schedule = &options.schedule,
+                                      .verb = "show",
+                                      .for_example = "1f1b"},
+                                     context);
   if (const auto rank = selected_rank(subject.plan, options)) {
     return show_one(subject, *rank, options, context);
   }
@@ -150,7 +153,9 @@ ExitCode show(const Options& options, Context& context) {
     return ExitCode::yes;
   }
   context.out.stream << report::show_plan(subject.plan, summary,
-                                          {.title = subject.title, .limit = options.limit},
+                                          {.title = subject.name,
+                                           .detail = subject.source ? "" : subject.detail,
+                                           .limit = options.limit},
                                           context.text_style());
   suggest_rank(options, context);
   return ExitCode::yes;
@@ -167,6 +172,8 @@ Verb show_verb() {
                     {"shiplap show step.plan --rank pp=1,tp=0", "the same, by mesh position"},
                     {"shiplap show --schedule schedule.csv --rank 0",
                      "the operations of a PyTorch pipeline schedule"},
+                    {"shiplap show --model llama3-70b --from megatron train.sh",
+                     "the training step of a model, as `plan` writes it"},
                     {"shiplap show step.plan --json", "as JSON"}}},
       {.declare = declare, .run = show});
 }

@@ -16,6 +16,7 @@ namespace shiplap::report {
 
 struct ShowOptions {
   std::string title;                  // the name of the plan
+  std::string detail;                 // of which model or layers, in one line; may be empty
   std::optional<std::int64_t> limit;  // lines per list; 0: all; nullopt: a screenful
 };
 

@@ -169,6 +169,7 @@ std::string show_plan(const Plan& plan, const Summary& summary, const ShowOption
   const auto width = static_cast<std::size_t>(truncation.style.width);
   const std::string first = wrapped(answer(plan, summary, options.title), 2, width);
   std::string text = styled(first, kBold, style.colour) + "\n";
+  if (!options.detail.empty()) text += wrapped(options.detail, 2, width) + "\n";
   text += places(plan, summary);
   if (!plan.programs.empty()) text += "\n" + programs_table(plan, summary, truncation);
   text += "\n" + traffic_table(summary, truncation);
