@@ -318,8 +318,7 @@ template <class Slice>
 nb::object slice_object(Slice slice) {
   const auto array = [&]<class T>(std::vector<T>& values, bool by_copy) {
     Shape shape{values.size()};
-    const std::size_t rows = at(slice.num_seqs);
-    if (by_copy && slice.max_cp > 0) shape = {rows, values.size() / std::max<std::size_t>(rows, 1)};
+    if (by_copy && slice.max_cp > 0) shape = {at(slice.num_seqs), at(slice.max_cp)};
     return array_of(std::move(values), shape);
   };
   const auto array_or_none = [&](auto& values, bool by_copy) {

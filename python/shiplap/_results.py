@@ -284,6 +284,7 @@ class Run:
             "ranks": self.plan.ranks,
             "loss": list(self.loss),
             "step_s": list(self.step_s),
+            "clock_uncertainty_s": 0.0,  # threads share a clock
             "unequal_weights": self.unequal_weights,
         }
 

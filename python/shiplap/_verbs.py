@@ -172,7 +172,7 @@ def train(
              "moments": moments, "eager": eager}
     given = {name: _checked(name, value) for name, value in sizes.items()}
     return Training(_shiplap._train(strategy, {
-        **given, "mesh": _axes(mesh), "datatype": datatype and _word("datatype", datatype),
+        **given, "mesh": _axes(mesh), "datatype": None if datatype is None else _word("datatype", datatype),
         "hardware": _path("hardware", hardware),
         "for_run": bool(for_run)}))
 
@@ -214,7 +214,7 @@ def simulate(
     ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes are
     sent eagerly.
 
-    Above 16 ranks, those that provably take the same times are simulated once, with the same
+    Above 8 ranks, those that provably take the same times are simulated once, with the same
     numbers: a step of 16,384 ranks takes seconds. Of such ranks, the events have the samples of the
     first, and a trace that is saved is simulated in full. Without ``fold``, each rank is simulated.
 

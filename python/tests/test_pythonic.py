@@ -271,6 +271,7 @@ def test_an_argument_of_another_value_is_not(call):
     ("hardware", lambda: shiplap.simulate(shiplap.Plan.parse(PLAN), hardware=3)),
     ("hardware", lambda: shiplap.train("ddp", hardware=None)),
     ("datatype", lambda: shiplap.train("ddp", datatype=16)),
+    ("datatype", lambda: shiplap.train("ddp", datatype=0)),
     ("mesh", lambda: shiplap.train("hybrid", mesh={"dp": "2,pp=2"})),
     ("world", lambda: shiplap.postmortem({}, world="4"))])
 def test_a_type_error_names_the_argument_of_the_function(name, call):

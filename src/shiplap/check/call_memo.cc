@@ -13,8 +13,8 @@
 // that differ by the same translation as they do. Sums and scales are part of the description as
 // they are.
 //
-// Descriptions are compared, not only their hashes. Their total size is limited, so that a plan
-// without repetition does not store all its calls.
+// Descriptions are compared, not only their hashes. The total size of descriptions and outputs is
+// limited, so that a plan without repetition does not store all its calls.
 //
 // An alternative would be to move one slice along the axis instead of binding each member. It needs
 // a case for each form of runs that can continue each other, while this leaves the general code as
@@ -48,8 +48,10 @@ CallMemo::Lists CallMemo::get(std::span<const std::int64_t> call, const Lists& i
   if (found >= 0) return translated(entries_[found]);
   ++computed_;
   Lists outputs = compute();
-  if (size_ + key_.size() > kMaxSize) return outputs;
-  size_ += key_.size();
+  std::size_t size = key_.size();
+  for (const Pieces& pieces : outputs) size += pieces.size() * sizeof(Piece) / sizeof(key_[0]);
+  if (size_ + size > kMaxSize) return outputs;
+  size_ += size;
   by_hash_.insert(hash, static_cast<std::int32_t>(entries_.size()));
   entries_.push_back({key_, origin_, outputs});
   return outputs;

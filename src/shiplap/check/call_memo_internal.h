@@ -54,7 +54,7 @@ class CallMemo {
   Contents& contents_;
   std::vector<Entry> entries_;
   IdTable by_hash_;
-  std::size_t size_ = 0;  // of all keys
+  std::size_t size_ = 0;  // of all keys and outputs, in words
   std::int64_t computed_ = 0;
   std::vector<std::int64_t> key_;
   Origin origin_;

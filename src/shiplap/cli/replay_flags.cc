@@ -9,6 +9,7 @@
 namespace shiplap::cli {
 namespace {
 
+constexpr double kMinFactor = 1e-6;
 constexpr double kMaxFactor = 1e6;
 
 struct RankFactor {
@@ -16,24 +17,19 @@ struct RankFactor {
   double factor = 1;
 };
 
-// "0.5"; nullopt if it is not a positive number.
-std::optional<double> parse_factor(const std::string& text) {
-  const std::optional<double> value = parse_decimal(text);
-  if (!value || *value <= 0 || *value > kMaxFactor) return std::nullopt;
-  return value;
-}
-
-// "3=1.2,5=2".
+// "3=1.2,5=2". Factors are 1e-6 to `highest`.
 std::vector<RankFactor> parse_rank_factors(const std::string& flag, const std::string& text,
-                                           std::int64_t ranks) {
+                                           std::int64_t ranks, double highest) {
   std::vector<RankFactor> result;
   for (const std::string& word : parse_list(text)) {
     const std::size_t equals = std::min(word.find('='), word.size());
     const std::optional<std::int64_t> rank = parse_integer(word.substr(0, equals));
     const std::optional<double> factor =
-        parse_factor(word.substr(std::min(equals + 1, word.size())));
-    if (!rank || !factor) {
-      throw_flag_error(flag, fmt::format("expected a rank and a number above 0, found `{}`", word),
+        parse_decimal(word.substr(std::min(equals + 1, word.size())));
+    if (!rank || !factor || *factor < kMinFactor || *factor > highest) {
+      throw_flag_error(flag,
+                       fmt::format("expected a rank and a number from {} to {}, found `{}`",
+                                   kMinFactor, highest, word),
                        fmt::format("for example `{} 3=0.5`", flag));
     }
     if (*rank < 0 || *rank >= ranks) {
@@ -85,7 +81,7 @@ void set_replay(const ReplayFlags& flags, std::int64_t ranks, sim::ReplayOptions
   options.one_queue = flags.queues == "one";
   if (flags.slow_ranks) {
     for (const auto& [rank, factor] :
-         parse_rank_factors("--slow-ranks", *flags.slow_ranks, ranks)) {
+         parse_rank_factors("--slow-ranks", *flags.slow_ranks, ranks, kMaxFactor)) {
       options.slow_ranks.push_back({.rank = rank, .factor = factor});
     }
   }
@@ -94,7 +90,8 @@ void set_replay(const ReplayFlags& flags, std::int64_t ranks, sim::ReplayOptions
     throw_flag_error("--slow-links", "without `--links shared` no link can be full",
                      "add `--links shared`");
   }
-  for (const auto& [rank, share] : parse_rank_factors("--slow-links", *flags.slow_links, ranks)) {
+  for (const auto& [rank, share] :
+       parse_rank_factors("--slow-links", *flags.slow_links, ranks, 1)) {
     options.slow_links.push_back({.rank = rank, .share = share});
   }
 }

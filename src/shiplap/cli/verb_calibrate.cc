@@ -60,11 +60,18 @@ void check(const Options& options) {
   if (options.ranks.value_or(2) < 2) {
     throw_flag_error("--ranks", "a network connects two ranks", "use 2 or more");
   }
-  const auto positive = [](const std::optional<std::int64_t>& count, const char* flag) {
-    if (count == 0) throw_flag_error(flag, "expected 1 or more");
+  const auto limit = [](const std::optional<std::int64_t>& count, const char* flag) {
+    constexpr std::int64_t kMaxSize = 1 << 16;
+    if (!count || (*count >= 1 && *count <= kMaxSize)) return;
+    throw_flag_error(flag, fmt::format("expected 1 to {}, found {}", kMaxSize, *count));
   };
-  positive(options.hidden, "--hidden");
-  positive(options.seq_length, "--seq-length");
+  limit(options.hidden, "--hidden");
+  limit(options.seq_length, "--seq-length");
+  constexpr std::int64_t kMaxRanks = 256;
+  if (options.ranks.value_or(2) > kMaxRanks) {
+    throw_flag_error("--ranks", fmt::format("{} ranks are too many to measure", *options.ranks),
+                     fmt::format("use up to {}", kMaxRanks));
+  }
 }
 
 std::optional<hardware::SystemSamples> measure(const Options& options, const std::string& backend) {

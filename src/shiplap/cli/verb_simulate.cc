@@ -38,14 +38,7 @@ struct Options {
 };
 
 void declare(Flags& flags, Options& options) {
-  flags.argument({.name = "FILE",
-                  .help = "a plan file; alternatives: --strategy, --schedule, --from",
-                  .example = "step.plan",
-                  .values = Values::files,
-                  .required = false},
-                 options.file);
-  declare_strategy(flags, options.strategy, {});
-  declare_schedule(flags, options.schedule);
+  declare_subject(flags, options.file, options.strategy, options.schedule);
   flags.text({.name = "--hardware",
               .value = "NAME",
               .help = fmt::format("hardware: a file, or one of {} (h100_80g_nvl8)",
@@ -147,7 +140,6 @@ ExitCode run_verb(const Options& options, Context& context) {
   context.err.stream << render(found.warnings, context.err.colour);
   std::optional<Bytes> eager;
   if (options.eager) eager = world.eager_limit;
-  const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
   sim::ReplayOptions replay{.system = world.system,
                             .eager_limit = world.eager_limit,
                             .fold = is_foldable(subject.plan, options),
@@ -155,7 +147,9 @@ ExitCode run_verb(const Options& options, Context& context) {
                             .slow_links = {},
                             .progress = context.progress};
   set_replay(options.replay, subject.plan.mesh.ranks(), replay);
+  const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
   found.conditions = describe_replay(replay);
+  found.shares_links = replay.shares_links;
   simulate(subject, replay, found);
   context.err.stream << report::folding_text(found.plan.trace);
   const auto page = [&] {

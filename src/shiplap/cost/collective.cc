@@ -127,7 +127,8 @@ class Estimator {
         std::min(1.0, static_cast<double>(domains) / static_cast<double>(domains_));
     spine_ = oversubscription;
     all_pairs_ = within + (1 - within) * oversubscription;
-    ring_spine_ = std::max(1.0, oversubscription / static_cast<double>(domains));
+    const std::int64_t nodes = std::min(domains, outer_.leaf->nodes);
+    ring_spine_ = std::max(1.0, oversubscription / static_cast<double>(nodes));
   }
 
   void consider(Algorithm algorithm, Protocol protocol, double seconds) {

@@ -2,7 +2,8 @@
 // protocols, each with a latency and a bandwidth term. docs/hardware.md has the formulas,
 // docs/accuracy.md compares them with published measurements.
 //
-// No function here allocates: a search evaluates them millions of times.
+// Estimating allocates nothing: a search does it millions of times. (Counting the domains of a
+// group does; it is done once.)
 #pragma once
 
 #include <cstdint>

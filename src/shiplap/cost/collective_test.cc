@@ -210,6 +210,20 @@ TEST(EstimateCollective, PaysForAnOversubscribedSpine) {
   EXPECT_EQ(time(CollectiveKind::all_gather, 512), ring);  // one of 32 nodes crosses
 }
 
+// Nodes of two domains: a leaf of 4 nodes hides 4, not 8.
+TEST(EstimateCollective, ALeafHidesAnOversubscriptionOfItsNodes) {
+  System system = hardware::find_system("h100_80g_nvl8");
+  system.networks[0].size = 4;
+  const auto ring = [&](double oversubscription) {
+    system.networks[1].leaf = {.nodes = 4, .oversubscription = oversubscription};
+    return estimate_collective(system, CollectiveKind::all_gather, {kGiB}, first_ranks(64),
+                               {.algorithm = Algorithm::ring})
+        ->time.value;
+  };
+  EXPECT_EQ(ring(4), ring(1));
+  EXPECT_GT(ring(8), 1.8 * ring(4));
+}
+
 TEST(EstimateCollective, ReducesInTheSwitchesBetweenNodesIfTheyCan) {
   System h100 = hardware::find_system("h100_80g_nvl8");
   const CollectiveChoice sharp{.algorithm = Algorithm::in_network};

@@ -288,6 +288,13 @@ class Reader {
       add_error(list.item(k).path, "this network is not larger than the previous one",
                 "list the smallest (innermost) network first");
     }
+    for (std::size_t k = 1; k + 1 < networks.size(); ++k) {
+      if (networks[k - 1].size == 0 || networks[k].size % networks[k - 1].size == 0) continue;
+      add_error(list.item(k).path,
+                fmt::format("a block of {} ranks is not made of whole blocks of {}",
+                            networks[k].size, networks[k - 1].size),
+                "give a multiple of the size of the network before it");
+    }
     for (std::size_t k = 1; k < networks.size(); ++k) {
       if (networks[k].collectives.has_value() == networks[0].collectives.has_value()) continue;
       add_error(list.item(k).path, "all networks must have `collectives`, or none");
@@ -375,10 +382,12 @@ class Reader {
   }
   std::int64_t size(const JsonNode& parent) {
     const JsonNode place = required(parent, "size");
-    const bool sound = place.json.is_integer() && place.json.as_integer() >= 1;
-    if (sound) return place.json.as_integer();
-    if (!is_missing(parent, "size"))
-      add_type_error(place, "an integer number of ranks, at least 1");
+    const std::int64_t size = place.json.is_integer() ? place.json.as_integer() : 0;
+    if (size >= 1 && size <= kMaxCount) return size;
+    if (!is_missing(parent, "size")) {
+      add_type_error(place,
+                     size < 1 ? "an integer number of ranks, at least 1" : "at most 1,000,000,000");
+    }
     return 0;
   }
   bool must_be_filled(const JsonNode& parent) {

@@ -246,6 +246,29 @@ TEST(ParseSystem, WantsTheNearestNetworkFirst) {
   EXPECT_THAT(found.help, HasSubstr("smallest"));
 }
 
+TEST(ParseSystem, BlocksOfAMiddleNetworkAreMadeOfWholeBlocks) {
+  const std::string text = kSmall;
+  const std::size_t begin = text.find("[{") + 1;
+  const std::string network = text.substr(begin, text.rfind(']') - begin);
+  const auto of_size = [&](const std::string& size) {
+    std::string made = network;
+    const std::size_t at = made.find("\"size\": ") + 8;
+    return made.replace(at, made.find_first_of(",\n}", at) - at, size);
+  };
+  const auto networks = [&](const std::vector<std::string>& sizes) {
+    std::string made;
+    for (const std::string& size : sizes) made += (made.empty() ? "" : ",") + of_size(size);
+    std::string whole = text;
+    return whole.replace(begin, network.size(), made);
+  };
+  const std::vector<Diagnostic> found = problems(networks({"4", "6", "1000"}));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].where.operation, "networks[1]");
+  EXPECT_THAT(found[0].what, HasSubstr("whole blocks of 4"));
+  EXPECT_NO_THROW((void)parse_system(networks({"4", "8", "1001"}), "test.json"));
+  EXPECT_THAT(problems(networks({"9223372036854775807"}))[0].what, HasSubstr("at most 1,000,000"));
+}
+
 TEST(ParseSystem, RefusesWhatIsNoObjectAndWhatIsNoJson) {
   for (const char* const text : {"[]", "3", "null", "\"h100\""}) {
     ASSERT_EQ(problems(text).size(), 1U) << text;

@@ -22,12 +22,11 @@ Page page_of(const TimedPlan& plan, TraceReportText text) {
 
 }  // namespace
 
-std::string prediction_note(const std::string& machine,
-                            const std::vector<std::string>& conditions) {
-  if (!conditions.empty()) {
-    return fmt::format("Predicted for {}, with {}.", machine, fmt::join(conditions, ", "));
-  }
-  return fmt::format("Predicted for {}, without contention between transfers.", machine);
+std::string prediction_note(const std::string& machine, const std::vector<std::string>& conditions,
+                            bool shares_links) {
+  return fmt::format("Predicted for {}{}{}{}.", machine, conditions.empty() ? "" : ", with ",
+                     fmt::join(conditions, ", "),
+                     shares_links ? "" : ", without contention between transfers");
 }
 
 std::string measurement_note(const std::string& backend) {
@@ -68,7 +67,7 @@ Json simulation_json(const SimulatedPlan& found) {
 Page simulation_page(const SimulatedPlan& found, const std::string& command) {
   std::vector<std::string> assumed;
   if (!found.plan.detail.empty()) assumed.push_back(found.plan.detail + ".");
-  assumed.push_back(prediction_note(found.plan.where, found.conditions));
+  assumed.push_back(prediction_note(found.plan.where, found.conditions, found.shares_links));
   return page_of(found.plan,
                  {.assumed = std::move(assumed), .command = command, .scale = found.scale});
 }

@@ -30,7 +30,8 @@ struct TimedPlan {
 
 // Whole sentences about a trace: predicted for a machine, or measured on a backend.
 [[nodiscard]] std::string prediction_note(const std::string& machine,
-                                          const std::vector<std::string>& conditions = {});
+                                          const std::vector<std::string>& conditions = {},
+                                          bool shares_links = false);
 [[nodiscard]] std::string measurement_note(const std::string& backend);
 
 // The result of `simulate`.
@@ -42,6 +43,7 @@ struct SimulatedPlan {
   std::vector<Diagnostic> problems;     // it cannot be executed
   std::optional<Diagnostic> memory;     // it does not fit
   std::vector<std::string> conditions;  // that differ from the default: "one hardware queue"
+  bool shares_links = false;            // one of them
 
   [[nodiscard]] bool good() const { return problems.empty() && !memory; }
 };

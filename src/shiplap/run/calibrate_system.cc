@@ -377,6 +377,12 @@ Bytes memory_of_host() {
   return {std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)}};
 }
 
+// Of all ranks.
+Bytes least(comm::Communicator& world, Bytes own) {
+  world.all_reduce(std::span(&own.count, 1), ReduceOp::min);
+  return own;
+}
+
 }  // namespace
 
 std::int64_t ranks_per_host(const std::vector<std::string>& hosts) {
@@ -400,7 +406,7 @@ hardware::SystemSamples measure_system(comm::Communicator& world,
   const std::vector<std::string> hosts = gather_hosts(world);
   made.ranks_per_node = ranks_per_host(hosts);
   const auto here = std::ranges::count(hosts, hosts[world.rank()]);
-  made.memory = {memory_of_host().count / here};
+  made.memory = least(world, {memory_of_host().count / here});
   measure_computation(world, options, made);
   measure_networks(world, options, made);
   const std::int64_t hosts_known = made.ranks_per_node > 0 ? world.size() / made.ranks_per_node : 0;

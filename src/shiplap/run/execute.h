@@ -111,10 +111,11 @@ StepResult execute(const plan::Plan& plan, Rank rank, comm::Communicator& commun
 [[nodiscard]] std::vector<StepResult> gather_steps(comm::Communicator& world,
                                                    const StepResult& result);
 
-// Collective, each rank with the result of its step. Returns on rank 0 the events of all ranks, and
-// an empty trace on the others. They are on one clock (Trace::clock_uncertainty): an event does not
-// end before one whose data it needs begins. As in a simulation, an event of communication begins
-// when the last rank that takes part has entered it. docs/run.md, "Traces".
+// Collective, each rank with the result of its step. REQUIRES: every rank traced it. Returns on
+// rank 0 the events of all ranks, and an empty trace on the others. They are on one clock
+// (Trace::clock_uncertainty): an event does not end before one whose data it needs begins. As in a
+// simulation, an event of communication begins when the last rank that takes part has entered it.
+// docs/run.md, "Traces".
 [[nodiscard]] trace::Trace gather_trace(comm::Communicator& world, const plan::Plan& plan,
                                         const StepResult& result);
 

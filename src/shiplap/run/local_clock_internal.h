@@ -11,7 +11,8 @@
 namespace shiplap::run {
 
 struct LocalClock {
-  // Ranks with the same number read the same clock: threads, and processes on one host. 0: unknown.
+  // Ranks with the same number read the same clock: threads, and processes on one host. 0: a clock
+  // of its own.
   std::uint64_t identity = 0;
   Seconds skew;  // 0, except in tests
 

@@ -14,13 +14,14 @@
 // milliseconds to seconds. It is added to the uncertainty.
 //
 // Two virtual machines restored from one snapshot have the same boot id and different clocks. So
-// ranks share a clock only if no precedence contradicts it; otherwise every rank has its own.
+// ranks do not share clocks if precedences contradict each other, and less so without sharing.
 #include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <map>
 #include <utility>
 
+#include "shiplap/base/error.h"
 #include "shiplap/run/communication_partners_internal.h"
 #include "shiplap/run/merge_traces_internal.h"
 #include "shiplap/trace/align_clocks.h"
@@ -162,11 +163,21 @@ void remove_waiting(const LinkedProgram& linked, trace::Trace& trace) {
 }
 
 trace::Trace merge_traces(const LinkedProgram& linked, std::vector<RankStep> ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    ensure(std::cmp_equal(ranks[rank].result.trace.events.size(),
+                          linked.template_of(static_cast<std::int32_t>(rank)).events),
+           "every rank traced its step");
+  }
   Clocks clocks = find_clocks(ranks, Sharing::by_identity);
   trace::ClockAlignment alignment = align(linked, ranks, clocks);
   if (alignment.violation > kContradiction && clocks.zero.size() < ranks.size()) {
-    clocks = find_clocks(ranks, Sharing::none);
-    alignment = align(linked, ranks, clocks);
+    const Clocks separate = find_clocks(ranks, Sharing::none);
+    const trace::ClockAlignment aligned = align(linked, ranks, separate);
+    // Else the contradiction is between clocks that nobody takes for one.
+    if (aligned.violation < alignment.violation / 2) {
+      clocks = separate;
+      alignment = aligned;
+    }
   }
   std::vector<Seconds> starts;  // on the clock of rank 0
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

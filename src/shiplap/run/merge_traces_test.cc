@@ -226,6 +226,37 @@ TEST(MergeTraces, ACollectiveBeginsOnAllRanksAtOnce) {
   }
 }
 
+// Two hosts with two ranks each, the second with a clock that runs 30 ppm fast: over 20 s they
+// contradict any one offset.
+TEST(MergeTraces, HostsWhoseClocksDriftKeepTheClocksOfTheirRanks) {
+  const plan::Plan plan = plan::parse_text(
+      "shiplap-plan 1\nmesh dp=4\nprogram all on all\n  buffer x rows 1 row_bytes 4 f32\n"
+      "  repeat i 200\n    all_reduce x over dp\n  end\n",
+      "test");
+  const plan::LinkedProgram linked = plan::link(plan, {});
+  std::vector<RankStep> steps(4);
+  for (int rank = 0; rank < 4; ++rank) {
+    const double pace = rank < 2 ? 1 : 1 + 30e-6;
+    RankStep& step = steps[static_cast<std::size_t>(rank)];
+    step.clock = rank < 2 ? 1 : 2;
+    step.result.duration = {20 * pace};
+    step.result.trace = linked.trace.ranks[static_cast<std::size_t>(rank)];
+    for (std::size_t k = 0; k < step.result.trace.events.size(); ++k) {
+      const auto begin = 0.1 * static_cast<double>(k);
+      step.result.trace.events[k].time = {begin * pace};
+      step.result.trace.events[k].duration = {1e-4 * pace};
+    }
+    step.round_trips = {{.sent = {20.1}, .replied = {20.10005 * pace}, .received = {20.1001}}};
+  }
+  const trace::Trace merged = merge_traces(linked, steps);
+  EXPECT_GT(merged.clock_uncertainty, Seconds{100e-6});
+  for (const std::size_t first : {0U, 2U}) {
+    for (std::size_t k = 0; k < merged.ranks[first].events.size(); ++k) {
+      EXPECT_EQ(merged.ranks[first].events[k].end(), merged.ranks[first + 1].events[k].end());
+    }
+  }
+}
+
 // ---- waiting, in times that are given
 
 // The events of a plan at the given times, [rank][event] = {begin, end}.

@@ -34,6 +34,7 @@
 // ready and the events of the flows (flows.cc). An operation with a cost of its own still completes
 // when it starts, which makes its successors ready at a later time.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -180,7 +181,11 @@ void Clock::start_transit(const Transfer& transfer, const Transit& transit) {
 void Clock::end_transit(const Flows::End& end) {
   if (end.flow < 0) return;
   const Transit transit = transits_[end.flow];
-  const double duration = end.time - transit.begin;
+  // Rounded up: what follows must not start before `end.time`.
+  double duration = end.time - transit.begin;
+  if (transit.begin + duration < end.time) {
+    duration = std::nextafter(duration, std::numeric_limits<double>::infinity());
+  }
   if (transit.receive.exists()) {
     if (transit.send.exists()) finish(transit.send, transit.begin, duration);
     finish(transit.receive, transit.begin, duration);

@@ -234,13 +234,16 @@ class Traffic {
       transfer.uses.push_back({.link = link, .share = share});
       busiest = std::max(busiest, share / capacity);
     }
+    if (busiest == 0) {  // links of infinite bandwidth
+      transfer.uses.clear();
+      return;
+    }
     // Of links that are equally busy, that with the most bytes.
     double share_there = 0;
     for (const LinkUse& use : transfer.uses) {
       const bool is_busiest = use.share >= busiest * links_.capacities_[use.link] * kSame;
       if (is_busiest) share_there = std::max(share_there, use.share);
     }
-    if (transfer.uses.empty()) return;
     transfer.size.bytes *= share_there;
     transfer.size.rate *= share_there;
     for (LinkUse& use : transfer.uses) use.share /= share_there;

@@ -49,7 +49,7 @@ struct ReplayOptions {
   // start in program order.
   bool one_queue = false;
   // With either, every rank is replayed. REQUIRES: ranks of the plan, each at most once; factors
-  // and shares above 0; slow links only with `shares_links`.
+  // from 1e-6, shares from 1e-6 to 1; slow links only with `shares_links`.
   std::vector<SlowRank> slow_ranks;
   std::vector<SlowLink> slow_links;
   ProgressCallback progress;
@@ -66,8 +66,9 @@ struct Replay {
   std::vector<Diagnostic> problems;
 };
 
-// Takes time in proportion to the operations of the ranks that are replayed. Throws InputError if
-// the plan is invalid (D108, D2xx) or too large (D632), or if the system has no speed for a
+// Takes time in proportion to the operations of the ranks that are replayed, but for shared links:
+// there, each start and end of a transfer visits those that it shares links with. Throws InputError
+// if the plan is invalid (D108, D2xx) or too large (D632), or if the system has no speed for a
 // computation (D602).
 [[nodiscard]] Replay replay(const plan::Plan& plan, const ReplayOptions& options);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "shiplap/sim/folding_internal.h"
@@ -15,7 +16,9 @@ std::vector<double> capacities_of(const MachineLinks& links, std::span<const Slo
   std::vector<double> capacities = links.capacities();
   for (const SlowLink& link : slow) {
     const std::int32_t adapter = links.adapter_of(link.rank);
-    for (const std::int32_t at : {adapter, adapter + 1}) capacities[at] *= link.share;
+    for (const std::int32_t at : {adapter, adapter + 1}) {
+      capacities[at] = std::min(capacities[at], links.capacities()[at] * link.share);
+    }
   }
   return capacities;
 }

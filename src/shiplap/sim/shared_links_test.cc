@@ -120,6 +120,8 @@ TEST(SlowLinks, ReduceTheBandwidthOfAnAdapter) {
   EXPECT_NEAR(end_of(senders(1, 2)), 2 + 100 / 2.5, 1e-9);   // 2.5 of the 10 bytes/s of two
   EXPECT_NEAR(end_of(senders(2, 2)), 2 + 100 / 1.25, 1e-9);  // which both devices share
   EXPECT_NEAR(end_of(senders(1, 1)), 11, 1e-9);              // within a node
+  options.slow_links.push_back({.rank = 1, .share = 0.5});   // the same adapter
+  EXPECT_NEAR(end_of(senders(1, 2)), 2 + 100 / 2.5, 1e-9);
 }
 
 TEST(SlowRanks, TakeLongerToCompute) {
@@ -133,6 +135,19 @@ TEST(SlowRanks, TakeLongerToCompute) {
   EXPECT_EQ(all.trace.ranks[2].events[0].duration.value, 10);
   EXPECT_EQ(all.trace.ranks[3].events[0].duration.value, 15);
   EXPECT_EQ(all.trace.ranks[2].events[1].time.value, 15);
+}
+
+TEST(SlowRanks, CommunicateAsFastAsOthers) {
+  const plan::Plan plan = plan::parse_text(
+      "shiplap-plan 1\nmesh r=2\ntable t\n  message 0 1 0 1 0\nprogram p on all\n"
+      "  buffer x rows 1 row_bytes 100 u8\n  buffer y rows 1 row_bytes 100 u8\n"
+      "  exchange x to y by t over r\n",
+      "test.plan");
+  ReplayOptions options{.system = slow_system()};
+  const double alone = replay(plan, options).end.value;
+  options.slow_ranks = {{.rank = 0, .factor = 2}};
+  EXPECT_GT(alone, 0);
+  EXPECT_EQ(replay(plan, options).end.value, alone);
 }
 
 // On stream s, `slow` waits for the receive; behind it in program order is a computation on t.
