@@ -30,8 +30,7 @@ PIN = ('rank=${SHIPLAP_RANK:-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; '
        'exec taskset -c $((rank % $(nproc))) "$0" "$@"')
 ON_HOSTS = ("socket-hosts", "hosts")
 
-# Sizes for which computation and communication both take a good part of a step, and two transfers
-# of a rank do not have to share its link for long: `simulate` does not know that they do.
+# Sizes for which computation and communication both take a good part of a step.
 SHAPE = ["--ranks", "2", "--hidden", "512", "--seq-length", "128"]
 STRATEGIES = {
     "ddp": ["--layers", "4", "--global-batch", "32"],
@@ -78,9 +77,9 @@ class Loop:
                              "--plan", self.plan(strategy))
         return json.loads(text)["step_s"][WARM_UP:]
 
-    def predict(self, strategy, here):
+    def predict(self, strategy, here, links):
         text = output_of([self.given.shiplap, "simulate", self.plan(strategy), "--hardware", here,
-                          "--no-check", "--json"])
+                          "--links", links, "--no-check", "--json"])
         return json.loads(text)["step_s"]
 
 
@@ -118,12 +117,13 @@ def measure(given, folder):
     result["load_after"] = os.getloadavg()[0]
     result["strategies"] = {}
     for strategy, all_steps in times.items():
-        predicted = loop.predict(strategy, here)
+        predicted = loop.predict(strategy, here, "shared")
         measured = statistics.median(all_steps)
         result["strategies"][strategy] = {
             "predicted_s": predicted, "measured_s": measured, "measured_min_s": min(all_steps),
             "measured_max_s": max(all_steps), "steps": len(all_steps),
-            "error": predicted / measured - 1}
+            "error": predicted / measured - 1,
+            "error_with_separate_links": loop.predict(strategy, here, "separate") / measured - 1}
     result["closed_loop_worst_error"] = max(
         abs(row["error"]) for row in result["strategies"].values())
     result["machine"] = json.loads(here.read_text())

@@ -174,7 +174,7 @@ trace::Trace merge_traces(const LinkedProgram& linked, std::vector<RankStep> ran
     const Clocks separate = find_clocks(ranks, Sharing::none);
     const trace::ClockAlignment aligned = align(linked, ranks, separate);
     // Else the contradiction is between clocks that nobody takes for one.
-    if (aligned.violation < alignment.violation / 2) {
+    if (aligned.violation.value < alignment.violation.value / 2) {
       clocks = separate;
       alignment = aligned;
     }

@@ -67,9 +67,9 @@ Replay replay(const plan::Plan& plan, const ReplayOptions& options,
               const plan::Symmetry& symmetry) {
   const std::vector<double> slowness = slowness_of(plan, options);
   const auto cost = [&](const plan::RankProgram& program, const plan::flat::Operation& op) {
-    const double cost = operation_cost(options.system, program, op);
+    const double seconds = operation_cost(options.system, program, op);
     const bool communicates = std::holds_alternative<plan::Exchange>(op.source->action);
-    return communicates ? cost : cost * slowness[program.rank.index()];
+    return communicates ? seconds : seconds * slowness[program.rank.index()];
   };
   LinkedProgram linked = plan::link(plan, {.operations = options.operations,
                                            .iterations = options.iterations,
