@@ -118,6 +118,27 @@ class Collectives(unittest.TestCase):
         self.assertLessEqual({1, 2, 4, 8, 16, 32}, {int(row["nodes"]) for row in good})
 
 
+class Contention(unittest.TestCase):
+    def test_every_case_has_both_figures_and_a_source(self):
+        cases = rows("contention.csv")
+        self.assertGreaterEqual(len(cases), 40)
+        self.assertEqual(len({row["case"] for row in cases}), len(cases))
+        machines = {path.stem for path in (FOLDER.parent / "hardware").glob("*.json")}
+        for row in cases:
+            with self.subTest(row["case"]):
+                self.assertRegex(row["source"], r"^https://\S+$")
+                self.assertTrue(row["quote"].strip() and row["hardware"].strip())
+                self.assertIn(row["unit"], ("us", "GB/s"))
+                self.assertIn(row["machine"], machines | {""})
+                self.assertGreater(int(row["flows"]), 1)
+                for key in ("alone", "together"):
+                    self.assertRegex(row[key], r"^\d+(\.\d+)?$")
+                # Nobody is much faster in company.
+                order = 1 if row["unit"] == "us" else -1
+                alone, together = Decimal(row["alone"]), Decimal(row["together"])
+                self.assertGreater((together / alone) ** order, Decimal("0.97"))
+
+
 class Computation(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -76,7 +76,7 @@ std::string completed(const std::string& words) {
 TEST(Completion, WorksInBash) {
   if (!installed("bash")) GTEST_SKIP() << "there is no bash";
   EXPECT_EQ(completed("shiplap ex"), "export explain\n");
-  EXPECT_EQ(completed("shiplap show --r"), "--rank\n");
+  EXPECT_EQ(completed("shiplap show --r"), "--ranks --rank\n");
   EXPECT_EQ(completed("shiplap export a.plan --to j"), "json\n");
   EXPECT_EQ(completed("shiplap show a.plan --color = al"), "always\n");
   EXPECT_EQ(completed("shiplap show examples/plans/zero"), "examples/plans/zero_bubble.plan\n");

@@ -55,12 +55,16 @@ bool any_size(const StrategyFlags* options) {
 [[noreturn]] void throw_no_subject(const SubjectFlags& subject) {
   std::string help = "give a plan file";
   if (subject.strategy != nullptr && subject.strategy->model) {
-    throw_flag_error("--model", "how the model is split is not said",
-                     "add the flags of your framework, --from megatron "
-                     "'--tensor-model-parallel-size 8 ..', or a strategy: --strategy hybrid");
+    throw_flag_error(
+        "--model", "how the model is split is not said",
+        fmt::format("add the flags of your framework, --from megatron "
+                    "'--tensor-model-parallel-size 8 ..'{}",
+                    subject.for_example.empty() ? "" : ", or a strategy: --strategy hybrid"));
   }
-  if (subject.strategy != nullptr) {
+  if (!subject.for_example.empty()) {
     help += fmt::format(", or a strategy: --strategy {}", subject.for_example);
+  } else if (subject.strategy != nullptr) {
+    help += ", or a model and its layout: --model llama3-70b --from megatron train.sh";
   }
   if (subject.schedule != nullptr) help += ", or a pipeline schedule: --schedule schedule.csv";
   throw_flag_error("", fmt::format("nothing to {}", subject.verb), help);
@@ -127,6 +131,18 @@ void declare_from(Flags& flags, std::optional<std::string>& from) {
               .choices = {"megatron", "torchtitan", "deepspeed", "accelerate"},
               .before_foreign_flags = true},
              from);
+}
+
+void declare_step(Flags& flags, StrategyFlags& options) {
+  flags.text({.name = "--model",
+              .value = "MODEL",
+              .help = "a known model (`shiplap model`) or a config.json",
+              .example = "llama3-70b",
+              .suggestions = workload::known_models()},
+             options.model);
+  declare_from(flags, options.from);
+  flags.count({.name = "--ranks", .help = "ranks, if the layout does not say it", .example = "512"},
+              options.ranks);
 }
 
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults) {

@@ -38,6 +38,8 @@ struct StrategyDefaults {
 };
 
 void declare_from(Flags& flags, std::optional<std::string>& from);
+// --model, --from and --ranks alone, for a verb that takes no strategy.
+void declare_step(Flags& flags, StrategyFlags& options);
 void declare_strategy(Flags& flags, StrategyFlags& options, const StrategyDefaults& defaults);
 
 // The input of a verb: a plan file, a strategy, a schedule, or a model and its layout.
@@ -47,7 +49,7 @@ struct SubjectFlags {
   const ScheduleFlags* schedule = nullptr;  // likewise
   bool keeps_plan = false;                  // --plan was given
   std::string_view verb;                    // "simulate", for messages
-  std::string_view for_example;             // a strategy name, for messages
+  std::string_view for_example;             // a strategy, for messages; empty: it takes none
 
   [[nodiscard]] bool is_strategy() const { return strategy != nullptr && strategy->strategy; }
   // A training step: `file` has its layout.

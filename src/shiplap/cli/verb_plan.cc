@@ -20,9 +20,7 @@ namespace {
 
 struct Options {
   std::string layout;
-  std::optional<std::string> model;
-  std::optional<std::string> from;
-  std::optional<std::int64_t> ranks;
+  StrategyFlags step;  // only a model and its layout
   std::optional<std::string> to;
   std::optional<std::string> output;
 };
@@ -33,15 +31,7 @@ void declare(Flags& flags, Options& options) {
                   .example = "train.sh",
                   .values = Values::files},
                  options.layout);
-  flags.text({.name = "--model",
-              .value = "MODEL",
-              .help = "a known model (`shiplap model`) or a config.json",
-              .example = "llama3-70b",
-              .suggestions = workload::known_models()},
-             options.model);
-  declare_from(flags, options.from);
-  flags.count({.name = "--ranks", .help = "ranks, if LAYOUT does not say it", .example = "512"},
-              options.ranks);
+  declare_step(flags, options.step);
   flags.text({.name = "--to",
               .value = "FORM",
               .help = "plan, or the layout in the words of megatron, torchtitan, deepspeed or "
@@ -58,17 +48,17 @@ void declare(Flags& flags, Options& options) {
 }
 
 ExitCode write_plan(const Options& options, Context& context) {
-  if (!options.model) {
+  if (!options.step.model) {
     throw_flag_error("--model", "there is no model", "add --model llama3-70b, or a config.json");
   }
-  if (!options.from) {
+  if (!options.step.from) {
     throw_flag_error("--from", "whose words LAYOUT uses is not said",
                      "add --from megatron, torchtitan, deepspeed or accelerate");
   }
   const std::vector<OutputFile> outputs = {{"--output", options.output}};
   check_outputs(outputs, false, options.layout);
-  const TrainedModel trained =
-      trained_model(*options.model, *options.from, options.layout, options.ranks, context);
+  const TrainedModel trained = trained_model(*options.step.model, *options.step.from,
+                                             options.layout, options.step.ranks, context);
   const std::optional<layout::Framework> to = layout::framework_named(options.to.value_or("plan"));
   write_output(outputs.front(),
                to ? layout::write_layout(*to, trained.layout, trained.model)

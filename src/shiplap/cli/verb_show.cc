@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   std::string file;
-  StrategyFlags strategy;
+  StrategyFlags step;  // only a model and its layout
   ScheduleFlags schedule;
   std::optional<std::string> rank;
   std::optional<std::string> program;
@@ -27,7 +27,16 @@ struct Options {
 };
 
 void declare(Flags& flags, Options& options) {
-  declare_subject(flags, options.file, options.strategy, options.schedule);
+  flags.argument(
+      {.name = "FILE",
+       .help = "a plan file, text or JSON, `-` is standard input; with --from, a layout; "
+               "alternative: --schedule",
+       .example = "step.plan",
+       .values = Values::files,
+       .required = false},
+      options.file);
+  declare_step(flags, options.step);
+  declare_schedule(flags, options.schedule);
   flags.text({.name = "--rank",
               .value = "N",
               .help = "show this rank: 5, or its mesh position pp=1,tp=0 (omitted axes are 0)",
@@ -137,10 +146,9 @@ void suggest_rank(Options options, Context& context) {
 
 ExitCode show(const Options& options, Context& context) {
   const Subject subject = subject_of({.file = options.file,
-                                      .strategy = &options.strategy,
+                                      .strategy = &options.step,
                                       .schedule = &options.schedule,
-                                      .verb = "show",
-                                      .for_example = "1f1b"},
+                                      .verb = "show"},
                                      context);
   if (const auto rank = selected_rank(subject.plan, options)) {
     return show_one(subject, *rank, options, context);
