@@ -47,6 +47,12 @@ void declare(Flags& flags, Options& options) {
              options.output);
 }
 
+// The framework's words, as a file.
+std::string with_line_end(std::string text) {
+  if (!text.ends_with('\n')) text += '\n';
+  return text;
+}
+
 ExitCode write_plan(const Options& options, Context& context) {
   if (!options.step.model) {
     throw_flag_error("--model", "there is no model", "add --model llama3-70b, or a config.json");
@@ -61,7 +67,7 @@ ExitCode write_plan(const Options& options, Context& context) {
                                              options.layout, options.step.ranks, context);
   const std::optional<layout::Framework> to = layout::framework_named(options.to.value_or("plan"));
   write_output(outputs.front(),
-               to ? layout::write_layout(*to, trained.layout, trained.model)
+               to ? with_line_end(layout::write_layout(*to, trained.layout, trained.model))
                   : step::step_text(trained.model, trained.layout),
                context);
   if (options.output && *options.output != "-") {
