@@ -92,7 +92,8 @@ Verb plan_verb() {
              "--pipeline-model-parallel-size 4 --sequence-parallel --global-batch-size 128' "
              "--ranks 64 -o step.plan",
              "flags as they are pasted into issues"},
-            {"shiplap plan --model llama3-70b --from megatron train.sh --to torchtitan",
+            {"shiplap plan --model llama3-8b --from torchtitan "
+             "'--parallelism.tensor_parallel_degree 8' --ranks 64 --to megatron",
              "the same layout in the words of another framework"}},
        .notes = "`check`, `simulate` and `show` take the file, or --model and --from "
                 "themselves. docs/layouts.md has the words of each framework, "
