@@ -17,6 +17,7 @@
 #include "shiplap/report/timed_plan.h"
 #include "shiplap/report/trace_page.h"
 #include "shiplap/run/training_run.h"
+#include "shiplap/sim/conditions.h"
 #include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/trace/summary.h"
@@ -27,17 +28,36 @@ namespace {
 
 using Diagnostics = std::vector<Diagnostic>;
 
-// The name of the machine, the trace, warnings and problems.
-std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics> simulate(const SharedPlan& plan,
-                                                                        const std::string& hardware,
-                                                                        std::int64_t eager,
-                                                                        bool fold) {
+using RankFactors = std::vector<std::pair<std::int64_t, double>>;
+
+std::vector<sim::RankFactor> rank_factors(const RankFactors& given) {
+  std::vector<sim::RankFactor> made;
+  for (const auto& [rank, factor] : given) made.push_back({.rank = rank, .factor = factor});
+  return made;
+}
+
+// The name of the machine, the trace, warnings, problems, and the conditions that are not the
+// default.
+std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics, std::vector<std::string>> simulate(
+    const SharedPlan& plan, const std::string& hardware, std::int64_t eager, bool fold,
+    bool shares_links, bool one_queue, const RankFactors& slow_ranks,
+    const RankFactors& slow_links) {
   if (eager < 0) throw_negative("eager");
   const hardware::System system = hardware::find_system(hardware);
-  const auto replay_plan = [plan, system, eager](bool folds) {
-    return with_source_locations(*plan, [&] {
-      return sim::replay(plan->plan, {.system = system, .eager_limit = {eager}, .fold = folds});
-    });
+  sim::ReplayOptions options{.system = system,
+                             .eager_limit = {eager},
+                             .shares_links = shares_links,
+                             .one_queue = one_queue,
+                             .slow_ranks = {},
+                             .slow_links = {},
+                             .progress = {}};
+  const std::int64_t ranks = plan->plan.mesh.ranks();
+  sim::add_slow_ranks(rank_factors(slow_ranks), ranks, "slow_ranks", options);
+  sim::add_slow_links(rank_factors(slow_links), ranks, "slow_links", options);
+  const auto replay_plan = [plan, options](bool folds) {
+    sim::ReplayOptions how = options;
+    how.fold = folds;
+    return with_source_locations(*plan, [&] { return sim::replay(plan->plan, how); });
   };
   sim::Replay replay = replay_plan(fold && plan->plan.mesh.ranks() > report::kMaxUnfoldedRanks);
   if (plan->source) {
@@ -53,10 +73,13 @@ std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics> simulate(const Sh
   if (auto memory = sim::check_memory(trace::summarize(replay.trace), system)) {
     replay.problems.push_back(*std::move(memory));
   }
+  std::vector<std::string> conditions = sim::describe_conditions(options);
   SharedTrace trace = std::make_shared<NamedTrace>(
-      std::move(replay.trace), plan->name, std::vector{report::prediction_note(system.name)},
-      plan->plan.mesh, [replay_plan] { return replay_plan(false).trace; });
-  return {system.name, std::move(trace), std::move(warnings), std::move(replay.problems)};
+      std::move(replay.trace), plan->name,
+      std::vector{report::prediction_note(system.name, conditions, shares_links)}, plan->plan.mesh,
+      [replay_plan] { return replay_plan(false).trace; });
+  return {system.name, std::move(trace), std::move(warnings), std::move(replay.problems),
+          std::move(conditions)};
 }
 
 // Losses, seconds of each step, the number of weight elements that differ between ranks, and the
@@ -90,7 +113,8 @@ std::tuple<std::vector<double>, std::vector<double>, std::int64_t, SharedTrace> 
 }  // namespace
 
 void bind_simulate(nb::module_& m) {
-  m.def("_simulate", &simulate, "plan"_a, "hardware"_a, "eager"_a, "fold"_a, Released());
+  m.def("_simulate", &simulate, "plan"_a, "hardware"_a, "eager"_a, "fold"_a, "shares_links"_a,
+        "one_queue"_a, "slow_ranks"_a, "slow_links"_a, Released());
   m.def("_run", &run_plan, "plan"_a, "steps"_a, "seed"_a, Released());
   m.def("known_systems", &hardware::known_systems, "The built-in machine descriptions.");
 }

@@ -129,6 +129,7 @@ class Simulation(_Timed):
     trace: Trace
     warnings: list[Diagnostic]  #: D634: tensor-parallel groups that span nodes
     problems: list[Diagnostic]  #: a deadlock, mismatched operations, out of memory
+    conditions: list[str]  #: that are not the default, such as "contention between transfers"
 
     @functools.cached_property
     def _numbers(self) -> dict[str, Any]:
@@ -145,7 +146,7 @@ class Simulation(_Timed):
             "schema": "shiplap.simulate/1",
             "name": self.plan.name,
             "hardware": self.hardware,
-            "conditions": [],  # the command has options for some
+            "conditions": list(self.conditions),
             **self.trace.summary(),
             "warnings": [one.to_dict() for one in self.warnings],
             "problems": [one.to_dict() for one in self.problems],
@@ -161,8 +162,9 @@ class Simulation(_Timed):
         fatal = [problem for problem in self.problems if problem.code != "D635"]
         if fatal:
             return f"<Simulation {self.plan.name}: cannot be executed, {fatal[0].what}>"
+        where = ", with ".join([self.hardware, *self.conditions])
         return (
-            f"<Simulation {self.plan.name} on {self.hardware}: step "
+            f"<Simulation {self.plan.name} on {where}: step "
             f"{_shiplap._seconds(self.step_s)}, peak memory {_shiplap._bytes(self.peak_bytes)}"
             f"{'' if self.fits else ', out of memory'}>"
         )

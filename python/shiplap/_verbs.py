@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 import os
 import pathlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal, Protocol, Union
+from typing import Any, Literal, Protocol, Union, get_args
 
 from shiplap import _shiplap
 from shiplap._errors import InputError
@@ -19,6 +20,8 @@ Strategy = Callable[[Model], Coroutine[Any, Any, object]]
 Datatype = Literal["float8", "float16", "bfloat16", "float32"]
 Rules = Literal["any", "nccl", "mpi", "gloo"]
 Sends = Literal["both", "eager", "rendezvous"]
+Links = Literal["separate", "shared"]
+Queues = Literal["streams", "one"]
 
 
 class HasPlan(Protocol):
@@ -84,6 +87,26 @@ def _word(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
     raise TypeError(f"{name}: expected a str, found {value!r}")
+
+
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """One of the words; the error names the argument."""
+    word: str = _word(name, value)
+    if word not in choices:
+        raise InputError(f"{name}: expected {' or '.join(choices)}, found {word!r}")
+    return word
+
+
+def _factors(name: str, value: Any) -> list[tuple[int, float]]:
+    """A number for each of some ranks; the error names the argument."""
+    if not isinstance(value, (Mapping, type(None))):
+        raise TypeError(f"{name}: expected a dict such as {{3: 0.5}}, found {value!r}")
+    made = []
+    for rank, factor in (value or {}).items():
+        if not isinstance(factor, numbers.Real):
+            raise TypeError(f"{name}: expected a float for rank {rank}, found {factor!r}")
+        made.append((_checked(name, rank) or 0, float(factor)))
+    return made
 
 
 def _path(name: str, value: Any) -> str:
@@ -207,12 +230,27 @@ def check(
 
 
 def simulate(
-    plan: Subject, *, hardware: Path = "h100_80g_nvl8", eager: int = 0, fold: bool = True
+    plan: Subject,
+    *,
+    hardware: Path = "h100_80g_nvl8",
+    eager: int = 0,
+    links: Links = "separate",
+    queues: Queues = "streams",
+    slow_ranks: Mapping[int, float] | None = None,
+    slow_links: Mapping[int, float] | None = None,
+    fold: bool = True,
 ) -> Simulation:
     """Simulates a plan: its step time and memory.
 
     ``hardware`` is one of ``known_systems()``, or a file. Messages of up to ``eager`` bytes are
     sent eagerly.
+
+    ``links``: ``shared``, if transfers that cross a link at the same time share it; ``separate``,
+    if each is as fast as alone. ``queues``: ``one``, if operations of all streams of a rank start
+    in program order, as with ``CUDA_DEVICE_MAX_CONNECTIONS=1``; ``streams``, if each stream has its
+    own. ``slow_ranks`` are stragglers,
+    ``{3: 1.2}``: computations of rank 3 take 1.2 times as long. ``slow_links`` are degraded
+    adapters, ``{3: 0.5}``: half of the bandwidth is left, which needs ``shared`` links.
 
     Above 8 ranks, those that provably take the same times are simulated once, with the same
     numbers: a step of 16,384 ranks takes seconds. Of such ranks, the events have the samples of the
@@ -224,7 +262,10 @@ def simulate(
     """
     subject = plan_of(plan)
     return Simulation(subject, *_shiplap._simulate(
-        subject, _path("hardware", hardware), _checked("eager", eager) or 0, bool(fold)))
+        subject, _path("hardware", hardware), _checked("eager", eager) or 0, bool(fold),
+        _choice("links", links, get_args(Links)) == "shared",
+        _choice("queues", queues, get_args(Queues)) == "one",
+        _factors("slow_ranks", slow_ranks), _factors("slow_links", slow_links)))
 
 
 def run(plan: Subject, *, steps: int = 5, seed: int = 1) -> Run:

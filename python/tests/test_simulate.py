@@ -119,6 +119,40 @@ def test_sixteen_thousand_ranks_as_on_the_command_line(command, tmp_path):
     assert simulation.trace[-1][3].time_s == simulation.trace[15][3].time_s
 
 
+def test_conditions_are_those_of_the_command_line(command, tmp_path):
+    path = tmp_path / "step.plan"
+    shiplap.train("fsdp", ranks=16, layers=4).plan.save(path)
+    simulation = shiplap.simulate(path, links="shared", queues="one", slow_ranks={3: 1.5},
+                                  slow_links={2: 0.25})
+    said = json.loads(command("simulate", path, "--json", "--no-check", "--links", "shared",
+                              "--queues", "one", "--slow-ranks", "3=1.5", "--slow-links",
+                              "2=0.25").stdout)
+    assert simulation.to_dict() == said
+    assert simulation.conditions == ["contention between transfers", "one hardware queue",
+                                     "1 slow rank", "1 slow link"]
+    assert simulation.step_s > shiplap.simulate(path, links="shared").step_s
+    assert "with contention between transfers" in repr(simulation)
+
+
+@pytest.mark.parametrize("wrong, given", [
+    ("links: expected separate or shared", {"links": "full"}),
+    ("there is no rank 4", {"slow_ranks": {4: 2}}),
+    ("rank 1: expected a number from 1e-06 to 1, found 5",
+     {"links": "shared", "slow_links": {1: 5}}),
+    ("links are not shared", {"slow_links": {1: 0.5}})])
+def test_conditions_that_cannot_be(wrong, given):
+    with pytest.raises(shiplap.InputError, match=wrong):
+        shiplap.simulate(shiplap.train("fsdp", ranks=4), **given)
+
+
+@pytest.mark.parametrize("name, given", [
+    ("queues", {"queues": 1}), ("slow_ranks", {"slow_ranks": [3]}),
+    ("slow_ranks", {"slow_ranks": {3: "2"}}), ("slow_links", {"slow_links": {"3": 0.5}})])
+def test_conditions_of_a_wrong_type(name, given):
+    with pytest.raises(TypeError, match=f"^{name}: expected"):
+        shiplap.simulate(shiplap.train("fsdp", ranks=4), **given)
+
+
 def seconds_of(act):
     """The least of some runs, without the garbage collector, whose cost depends on the program."""
     gc.disable()

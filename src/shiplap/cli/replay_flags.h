@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "shiplap/cli/flags.h"
 #include "shiplap/sim/replay.h"
@@ -22,8 +21,5 @@ void declare_replay(Flags& flags, ReplayFlags& options);
 
 // Sets them for a plan of so many ranks. Throws InputError with the flag.
 void set_replay(const ReplayFlags& flags, std::int64_t ranks, sim::ReplayOptions& options);
-
-// What differs from the default: "contention between transfers", "2 slow ranks".
-[[nodiscard]] std::vector<std::string> describe_replay(const sim::ReplayOptions& options);
 
 }  // namespace shiplap::cli

@@ -18,6 +18,7 @@
 #include "shiplap/cost/placement.h"
 #include "shiplap/report/timed_plan.h"
 #include "shiplap/report/trace_page.h"
+#include "shiplap/sim/conditions.h"
 #include "shiplap/sim/memory.h"
 #include "shiplap/sim/replay.h"
 #include "shiplap/trace/summary.h"
@@ -148,7 +149,7 @@ ExitCode run_verb(const Options& options, Context& context) {
                             .progress = context.progress};
   set_replay(options.replay, subject.plan.mesh.ranks(), replay);
   const bool sound = options.no_check || precheck(subject.plan, context, subject.text(), eager);
-  found.conditions = describe_replay(replay);
+  found.conditions = sim::describe_conditions(replay);
   found.shares_links = replay.shares_links;
   simulate(subject, replay, found);
   context.err.stream << report::folding_text(found.plan.trace);
