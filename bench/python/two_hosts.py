@@ -39,7 +39,7 @@ def _free_port():
 
 
 def run_ranks(script, words, *, on_hosts, timeout, pinned=False, env=None):
-    """Runs it with `--work WORDS` on `words["size"]` ranks; returns what rank 0 printed as JSON.
+    """Runs it with `--work WORDS` on `words["size"]` ranks; returns what rank 0 printed last, JSON.
     Each has its `rank` and the `coordinator` in addition, and keeps to a core if `pinned`."""
     words = {**words, "coordinator": f"{HOST if on_hosts else '127.0.0.1'}:{_free_port()}"}
     processes = []
@@ -54,7 +54,7 @@ def run_ranks(script, words, *, on_hosts, timeout, pinned=False, env=None):
         texts = [process.communicate(timeout=timeout)[0] for process in processes]
         if any(process.returncode for process in processes):
             raise SystemExit(f"{pathlib.Path(script).stem}: a process failed")
-        return json.loads(texts[0])
+        return json.loads(texts[0].splitlines()[-1])  # JAX's gloo prints lines before
     finally:
         for process in processes:
             process.kill()
