@@ -133,7 +133,7 @@ class Contention(unittest.TestCase):
                 self.assertGreater(int(row["flows"]), 1)
                 for key in ("alone", "together"):
                     self.assertRegex(row[key], r"^\d+(\.\d+)?$")
-                # Nobody is much faster in company.
+                # Nothing is much faster beside others.
                 order = 1 if row["unit"] == "us" else -1
                 alone, together = Decimal(row["alone"]), Decimal(row["together"])
                 self.assertGreater((together / alone) ** order, Decimal("0.97"))

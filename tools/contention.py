@@ -1,5 +1,6 @@
-"""What `shiplap simulate --links shared` predicts for transfers that others timed alone and together
-(data/published/contention.csv). tools/accuracy shows it."""
+"""What `shiplap simulate --links shared` predicts for transfers that others have timed alone and
+together (data/published/contention.csv). tools/accuracy shows it.
+"""
 
 import csv
 import json
@@ -40,7 +41,7 @@ def all_reduces(number):
 
 
 def rails(number):
-    """All-reduces between four nodes on each rail; the second is a longer all-gather in each node."""
+    """All-reduces between four nodes on each rail; second, a longer all-gather in each node."""
     return "\n".join(["shiplap-plan 1", "mesh node=4 gpu=8", "program p on all", "  streams s0, s1",
                       f"  buffer x rows 1 row_bytes {BYTES} u8",
                       f"  buffer y rows 8 row_bytes {64 * BYTES} u8",

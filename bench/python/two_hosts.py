@@ -1,5 +1,6 @@
 """Starts the two processes of a benchmark: on this host, or on two hosts with a slow link
-(tools/testbed), which needs root. A process is the benchmark itself, started with `--work WORDS`."""
+(tools/testbed), which needs root. A process is the benchmark itself, with `--work WORDS`.
+"""
 
 import json
 import os

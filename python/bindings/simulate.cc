@@ -40,14 +40,14 @@ std::vector<sim::RankFactor> rank_factors(const RankFactors& given) {
 // default.
 std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics, std::vector<std::string>> simulate(
     const SharedPlan& plan, const std::string& hardware, std::int64_t eager, bool fold,
-    bool shares_links, bool one_queue, const RankFactors& slow_ranks,
+    const std::string& links, const std::string& queues, const RankFactors& slow_ranks,
     const RankFactors& slow_links) {
   if (eager < 0) throw_negative("eager");
   const hardware::System system = hardware::find_system(hardware);
   sim::ReplayOptions options{.system = system,
                              .eager_limit = {eager},
-                             .shares_links = shares_links,
-                             .one_queue = one_queue,
+                             .shares_links = links == "shared",
+                             .one_queue = queues == "one",
                              .slow_ranks = {},
                              .slow_links = {},
                              .progress = {}};
@@ -76,8 +76,8 @@ std::tuple<std::string, SharedTrace, Diagnostics, Diagnostics, std::vector<std::
   std::vector<std::string> conditions = sim::describe_conditions(options);
   SharedTrace trace = std::make_shared<NamedTrace>(
       std::move(replay.trace), plan->name,
-      std::vector{report::prediction_note(system.name, conditions, shares_links)}, plan->plan.mesh,
-      [replay_plan] { return replay_plan(false).trace; });
+      std::vector{report::prediction_note(system.name, conditions, options.shares_links)},
+      plan->plan.mesh, [replay_plan] { return replay_plan(false).trace; });
   return {system.name, std::move(trace), std::move(warnings), std::move(replay.problems),
           std::move(conditions)};
 }
@@ -113,8 +113,8 @@ std::tuple<std::vector<double>, std::vector<double>, std::int64_t, SharedTrace> 
 }  // namespace
 
 void bind_simulate(nb::module_& m) {
-  m.def("_simulate", &simulate, "plan"_a, "hardware"_a, "eager"_a, "fold"_a, "shares_links"_a,
-        "one_queue"_a, "slow_ranks"_a, "slow_links"_a, Released());
+  m.def("_simulate", &simulate, "plan"_a, "hardware"_a, "eager"_a, "fold"_a, "links"_a, "queues"_a,
+        "slow_ranks"_a, "slow_links"_a, Released());
   m.def("_run", &run_plan, "plan"_a, "steps"_a, "seed"_a, Released());
   m.def("known_systems", &hardware::known_systems, "The built-in machine descriptions.");
 }

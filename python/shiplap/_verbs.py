@@ -195,7 +195,8 @@ def train(
              "moments": moments, "eager": eager}
     given = {name: _checked(name, value) for name, value in sizes.items()}
     return Training(_shiplap._train(strategy, {
-        **given, "mesh": _axes(mesh), "datatype": None if datatype is None else _word("datatype", datatype),
+        **given, "mesh": _axes(mesh),
+        "datatype": None if datatype is None else _word("datatype", datatype),
         "hardware": _path("hardware", hardware),
         "for_run": bool(for_run)}))
 
@@ -263,8 +264,7 @@ def simulate(
     subject = plan_of(plan)
     return Simulation(subject, *_shiplap._simulate(
         subject, _path("hardware", hardware), _checked("eager", eager) or 0, bool(fold),
-        _choice("links", links, get_args(Links)) == "shared",
-        _choice("queues", queues, get_args(Queues)) == "one",
+        _choice("links", links, get_args(Links)), _choice("queues", queues, get_args(Queues)),
         _factors("slow_ranks", slow_ranks), _factors("slow_links", slow_links)))
 
 

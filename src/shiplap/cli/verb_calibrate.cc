@@ -68,8 +68,8 @@ void check(const Options& options) {
   limit(options.hidden, "--hidden");
   limit(options.seq_length, "--seq-length");
   constexpr std::int64_t kMaxRanks = 256;
-  if (options.ranks.value_or(2) > kMaxRanks) {
-    throw_flag_error("--ranks", fmt::format("{} ranks are too many to measure", *options.ranks),
+  if (const std::int64_t ranks = options.ranks.value_or(2); ranks > kMaxRanks) {
+    throw_flag_error("--ranks", fmt::format("{} ranks are too many to measure", ranks),
                      fmt::format("use up to {}", kMaxRanks));
   }
 }

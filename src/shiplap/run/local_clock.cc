@@ -1,7 +1,8 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <span>
 #include <string>
 #include <system_error>
@@ -53,8 +54,9 @@ LocalClock local_clock() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   if (boot.empty()) {  // in some sandboxes: only the threads of this process
-    static const std::uint64_t process = std::random_device()();
-    return {.identity = hash_of_name(std::to_string(process)), .skew = {}};
+    static const std::string process =
+        std::to_string(getpid()) + " since " + std::to_string(CompletionTracker::now());
+    return {.identity = hash_of_name(process), .skew = {}};
   }
   std::error_code error;  // kernels without time namespaces have no such file
   const std::filesystem::path name = std::filesystem::read_symlink("/proc/self/ns/time", error);
