@@ -2,9 +2,9 @@
 // measurements, the rate of predictions, and the time of simulations of large steps.
 //
 //   bench_network [--json]     the errors on the tables that were held out of the fit
-//   bench_network --points     every collective with its prediction, as CSV; tools/accuracy draws
-//   it bench_network --gemms      every GEMM and attention, likewise bench_network --fit fits the
-//   constants of data/hardware/ again, and prints them
+//   bench_network --points     every collective with its prediction, as CSV, for tools/accuracy
+//   bench_network --gemms      every GEMM and attention, likewise
+//   bench_network --fit        fits the constants of data/hardware/ again, and prints them
 #include <fmt/format.h>
 
 #include <algorithm>
