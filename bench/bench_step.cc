@@ -91,11 +91,12 @@ Found found_of(const step::StepMutation& mutation, std::uint64_t seed, std::int6
     const check::Report report = check::check(*plan, {});
     if (report.sound()) continue;
     ++result.found;
-    const std::string& code = report.findings.front().diagnostic.code;
-    if (std::ranges::find(mutation.codes, code) != mutation.codes.end()) {
+    const Diagnostic& first = report.findings.front().diagnostic;
+    if (std::ranges::find(mutation.codes, first.code) != mutation.codes.end()) {
       ++result.right;
     } else {
-      std::fprintf(stderr, "%s: %s\n", mutation.name.c_str(), code.c_str());
+      std::fprintf(stderr, "%s of %s: %s\n", mutation.name.c_str(), model.name.c_str(),
+                   render(first).c_str());
     }
   }
   return result;
